@@ -1,0 +1,22 @@
+//! Operations that take effect once, however often they arrive: the rules.
+//!
+//! No HTTP, no SQL, no sockets here. Start reading at [`record`], which is the life of a key as pure functions,
+//! then [`store`], the contract that every store keeps.
+
+pub mod environment;
+pub mod fingerprint;
+pub mod inspect;
+pub mod key;
+pub mod memory;
+pub mod record;
+pub mod store;
+
+pub use environment::{Clock, Entropy, SystemClock, Timestamp};
+pub use fingerprint::{Algorithm, Fingerprint};
+pub use inspect::{Filter, Inspect, StateName};
+pub use key::{Key, KeyError, Scope};
+pub use memory::MemoryStore;
+pub use store::{
+    AttemptId, BoxError, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Label, Lease, Outcome, Purpose,
+    Settlement, Store, StoreError, Swept, View, Was,
+};
