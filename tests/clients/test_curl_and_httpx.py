@@ -1,0 +1,135 @@
+"""The contract as curl and httpx see it, against the real gateway."""
+
+import subprocess
+import threading
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+REPLAYED = "Idempotent-Replayed"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+    def problem(self):
+        assert self.headers["Content-Type"] == "application/problem+json"
+        return httpx.Response(200, content=self.body).json()
+
+
+def post_with_curl(url, headers, body):
+    command = ["curl", "--silent", "--show-error", "--include", "--max-time", "30", "--data-binary", body]
+    for name, value in headers:
+        command += ["--header", "%s: %s" % (name, value)]
+    output = subprocess.run([*command, url], check=True, capture_output=True, timeout=40).stdout
+    head, _, body = output.partition(b"\r\n\r\n")
+    status_line, *lines = head.decode().split("\r\n")
+    return Answer(int(status_line.split()[1]), httpx.Headers([line.split(": ", 1) for line in lines]), body)
+
+
+def post_with_httpx(url, headers, body):
+    with httpx.Client(timeout=30) as client:
+        answer = client.post(url, headers=[*FORM.items(), *headers], content=body)
+    return Answer(answer.status_code, answer.headers, answer.content)
+
+
+@pytest.fixture(params=[post_with_curl, post_with_httpx], ids=["curl", "httpx"])
+def post(request, gateway):
+    """Posts a charge to the gateway; keys are given as they stand on the header line."""
+
+    def send(*keys, body="amount=1000&currency=eur", path="/v1/charges"):
+        return request.param(gateway.url + path, [("Idempotency-Key", key) for key in keys], body)
+
+    return send
+
+
+def lasting(headers):
+    """Header lines in order, without what is made anew for every answer."""
+    fresh = {"date", "connection", "keep-alive", "transfer-encoding", "content-length", REPLAYED.lower()}
+    return sorted((name, value) for name, value in headers.multi_items() if name not in fresh)
+
+
+@pytest.mark.parametrize("path", ["/v1/charges", "/v1/receipts"], ids=["text", "binary"])
+def test_a_replay_is_the_first_answer_byte_for_byte(fake, post, path):
+    fresh, replay = post('"order-1"', path=path), post('"order-1"', path=path)
+    assert fresh.status == replay.status == 200
+    assert REPLAYED not in fresh.headers
+    assert replay.headers[REPLAYED] == "true"
+    assert replay.body == fresh.body
+    assert lasting(replay.headers) == lasting(fresh.headers)
+    assert len(replay.headers.get_list("Link")) == 2
+    assert len(fake.ledger) == 1
+
+
+def test_quoted_and_bare_key_are_the_same_key(fake, post):
+    fresh, replay = post('"order-2"'), post("order-2")
+    assert replay.headers[REPLAYED] == "true"
+    assert replay.body == fresh.body
+    assert len(fake.ledger) == 1
+
+
+def test_without_a_key_every_request_runs(fake, post):
+    assert post().body != post().body
+    assert len(fake.ledger) == 2
+
+
+def test_another_body_under_the_same_key_is_422(fake, post):
+    post('"order-3"')
+    refused = post('"order-3"', body="amount=9000&currency=eur")
+    problem = refused.problem()
+    assert refused.status == problem["status"] == 422
+    assert problem["type"] == "urn:semel:problem:key-reused"
+    assert (problem["code"], problem["retryable"], problem["effect"]) == ("key-reused", False, "none")
+    assert len(fake.ledger) == 1
+
+
+@pytest.mark.parametrize("keys", [
+    ('"order-4"', '"order-4"'),
+    ('"order-4"', '"order-5"'),
+    ('"order-4", "order-5"',),
+    ('"order-4',),
+    ('""',),
+    ('"%s"' % ("k" * 256),),
+], ids=["same key twice", "two keys", "a list", "a broken quote", "empty", "too long"])
+def test_a_malformed_key_is_400_and_runs_nothing(fake, post, keys):
+    refused = post(*keys)
+    problem = refused.problem()
+    assert refused.status == problem["status"] == 400
+    assert (problem["code"], problem["retryable"], problem["effect"]) == ("key-malformed", False, "none")
+    assert fake.ledger == []
+
+
+def test_in_flight_is_409_with_retry_after_and_then_the_answer(fake, post):
+    hold = fake.hold_next()
+    firsts = []
+    first_caller = threading.Thread(target=lambda: firsts.append(post('"order-6"')))
+    first_caller.start()
+    fake.wait_for_effects(1)
+    refused = post('"order-6"')
+    hold.set()
+    first_caller.join(30)
+    replay = post('"order-6"')
+
+    problem = refused.problem()
+    assert refused.status == problem["status"] == 409
+    assert (problem["code"], problem["retryable"], problem["effect"]) == ("in-flight", True, "unknown")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 30
+    assert (firsts[0].status, replay.status) == (200, 200)
+    assert replay.body == firsts[0].body
+    assert replay.headers[REPLAYED] == "true"
+    assert len(fake.ledger) == 1
+
+
+def test_the_upstream_sees_key_fence_and_attempt_and_no_callers_own(fake, gateway):
+    """A caller cannot forge the fence that the upstream relies on."""
+    forged = [("Idempotency-Key", '"order-7"'), ("Semel-Fence", "999"), ("Semel-Attempt", "999")]
+    assert post_with_httpx(gateway.url + "/v1/charges", forged, "amount=1000").status == 200
+    seen = {name.lower(): value for name, value in fake.ledger[0].headers.items()}
+    assert seen["idempotency-key"].strip('"') == "order-7"
+    assert seen["semel-attempt"] == "1"
+    assert 1 <= int(seen["semel-fence"]) < 999
