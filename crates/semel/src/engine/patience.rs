@@ -1,0 +1,86 @@
+//! Asking the store again: how long one call may take, and for how long it is repeated.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::Engine;
+use crate::observe;
+use crate::retry::Backoff;
+use crate::store::StoreError;
+
+/// How long the engine waits for its store while a caller waits for the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// One call. What takes longer may have happened. 2 s.
+    pub call: Duration,
+    /// A claim, with its repetitions. 3 s.
+    pub claim: Duration,
+    /// A settlement, with its repetitions, before the caller is answered without it. 2 s.
+    pub settle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            call: Duration::from_secs(2),
+            claim: Duration::from_secs(3),
+            settle: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Engine {
+    /// Repeats a call while that can help, `within` a time; the first call is always made.
+    ///
+    /// The error is [`StoreError::Indeterminate`] when any of the calls may have happened, whatever the last one
+    /// said.
+    pub(super) async fn patiently<'a, T>(
+        &self,
+        verb: &'static str,
+        within: Duration,
+        call: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let until = Instant::now() + within;
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+        let mut perhaps = false;
+        loop {
+            let error = match timeout_at(until, self.bounded(verb, call())).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) if !error.is_transient() => return Err(error),
+                Ok(Err(error)) => error,
+                Err(elapsed) => StoreError::Indeterminate(elapsed.into()),
+            };
+            perhaps |= matches!(error, StoreError::Indeterminate(_));
+            sleep(backoff.next(&self.entropy)).await;
+            if Instant::now() >= until {
+                return Err(match error {
+                    StoreError::Unavailable(source) if perhaps => StoreError::Indeterminate(source),
+                    error => error,
+                });
+            }
+            if verb == "settle" {
+                observe::settle_repeated();
+            }
+        }
+    }
+
+    /// One call, for `Patience::call` at most.
+    pub(super) async fn bounded<T>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = match timeout(self.patience.call, call).await {
+            Ok(answer) => answer,
+            Err(elapsed) => Err(StoreError::Indeterminate(elapsed.into())),
+        };
+        if let Err(error) = &answer
+            && !matches!(error, StoreError::LeaseLost)
+        {
+            observe::store_failed(verb, error);
+        }
+        answer
+    }
+}

@@ -1,0 +1,57 @@
+//! Ending what an attempt left open, and freeing space: what operators, probes and the program's own timers ask
+//! of the engine. The same claim and the same settlement as everywhere, so an operator is fenced like a run.
+
+use std::time::Duration;
+
+use super::Engine;
+use crate::store::{AttemptId, Claim, ClaimRequest, Entry, Purpose, Settlement, StoreError, Swept};
+
+/// Whether a record could be resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// It was settled.
+    Done,
+    /// It is no longer as it was seen, or was never open: nothing was changed. Look again.
+    Moved,
+}
+
+impl Engine {
+    /// Settles a record that was seen unknown, lapsed or dead; with `force` also one that runs.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer in time. After [`StoreError::Indeterminate`] the record may be held until
+    /// the lease, half a minute, is over; then it reads as unknown again.
+    pub async fn resolve(
+        &self,
+        seen: &Entry,
+        settlement: &Settlement,
+        force: bool,
+    ) -> Result<Resolved, StoreError> {
+        let request = ClaimRequest {
+            scope: seen.scope.clone(),
+            key: seen.key.clone(),
+            attempt: AttemptId::random(&self.entropy),
+            purpose: Purpose::Settle { seen: seen.fence, force },
+            lease_for: Duration::from_secs(30),
+            label: seen.label.clone(),
+            input: None,
+        };
+        match self.patiently("claim", self.patience.claim, || self.store.claim(&request)).await? {
+            Claim::Acquired(lease) => {
+                self.settle_within(self.patience.claim, &lease, settlement).await?;
+                Ok(Resolved::Done)
+            }
+            _ => Ok(Resolved::Moved),
+        }
+    }
+
+    /// Frees space, at most `limit` records.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn sweep(&self, limit: u32) -> Result<Swept, StoreError> {
+        self.bounded("sweep", self.store.sweep(limit)).await
+    }
+}
