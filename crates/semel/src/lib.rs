@@ -14,6 +14,8 @@ pub mod policy;
 pub mod record;
 pub mod retry;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use engine::{Answer, Engine, Operation, Patience, Resolved, Verdict};
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};

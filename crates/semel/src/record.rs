@@ -26,7 +26,8 @@
 //!    and made anew counts its fences from 1 again.
 //! 5. **A repeated settlement** is one of the same kind by the same lease, and with the same outcome where it has
 //!    one; the first one stands. Another one is refused, except that Complete or Release may follow the owner's
-//!    own Park: it is the truth, found out late (K7).
+//!    own Park: it is the truth, found out late (K7). They may also follow when a claim found the attempts
+//!    exhausted meanwhile. Once the outcome is forgotten it is compared no more, so that sweeping changes nothing.
 //! 6. **Doubt stays.** Once a claim has taken over an unknown, later attempts of the key carry `doubt` until it
 //!    completes or somebody who looked releases it, because the first one may have taken effect.
 //! 7. **Attempts** are counted at the claim, before anything runs (K8). A claim that settles counts none.
@@ -52,7 +53,8 @@ pub struct Record {
     pub fence: Fence,
     /// The attempt that claimed last: it holds the lease, or held it.
     pub attempt: AttemptId,
-    /// The attempts before that one, oldest first.
+    /// The attempts that are over for good: those before that one, oldest first, and that one too when it buried
+    /// the record, or had released it before the attempts were found exhausted.
     pub spent: Vec<AttemptId>,
     /// Attempts so far.
     pub attempts: u32,
@@ -142,7 +144,9 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
             }
         }
         (Some(record), Purpose::Settle { seen, force }) => match takeable(record, *force, now) {
-            Some(was) if record.fence == *seen => acquire(record.clone(), request, was, now),
+            Some(was) if record.fence == *seen && !is_over(record, request.attempt) => {
+                acquire(record.clone(), request, was, now)
+            }
             _ => (None, Claim::Moved),
         },
     }
@@ -182,8 +186,15 @@ pub fn settle(
         | (State::Unknown { .. }, Settlement::Complete { .. } | Settlement::Release { .. }) => {
             Ok(Some(settled(record.clone(), settlement, now)))
         }
-        (State::Completed { outcome, .. }, Settlement::Complete { outcome: again, .. })
-            if outcome.as_ref().is_none_or(|outcome| outcome == again) =>
+        // A claim found the attempts exhausted while this one was open: the fence has not moved, so its truth counts.
+        (State::Dead { .. }, Settlement::Complete { .. } | Settlement::Release { .. })
+            if !record.spent.contains(&lease.attempt) =>
+        {
+            Ok(Some(settled(record.clone(), settlement, now)))
+        }
+        // A forgotten outcome is compared no more, swept or not.
+        (State::Completed { outcome, replay_until, .. }, Settlement::Complete { outcome: again, .. })
+            if now >= *replay_until || outcome.as_ref().is_none_or(|outcome| outcome == again) =>
         {
             Ok(None)
         }
@@ -259,13 +270,14 @@ fn run(
     attempts_max: u32,
     now: Timestamp,
 ) -> (Option<Record>, Claim) {
-    let over = record.attempt == request.attempt || record.spent.contains(&request.attempt);
+    let over = is_over(record, request.attempt);
     let age = now.since(record.first_at);
     let was = match &record.state {
         State::Running { until, .. } if !is_lapsed(*until, now) => {
             return (None, Claim::InFlight { retry_after: until.since(now), age });
         }
-        State::Running { .. } if !rerun || over => {
+        // What was dead, and whose redrive died, waits for a person.
+        State::Running { was, settles, .. } if !rerun || over || (*settles && *was == Was::Dead) => {
             return (None, Claim::Unknown { fence: record.fence, cause: Cause::LAPSED, age });
         }
         State::Running { .. } => Was::Lapsed,
@@ -286,11 +298,21 @@ fn run(
         }
     };
     if record.attempts >= attempts_max {
-        let cause = Cause::ATTEMPTS_EXHAUSTED;
-        let dead = Record { state: State::Dead { cause: cause.clone() }, since: now, ..record.clone() };
-        return (Some(dead), Claim::Dead { fence: record.fence, cause, age });
+        let dead = exhausted(record.clone(), now);
+        return (Some(dead), Claim::Dead { fence: record.fence, cause: Cause::ATTEMPTS_EXHAUSTED, age });
     }
     acquire(record.clone(), request, was, now)
+}
+
+/// A record with as many attempts behind it as are allowed. One that had released is spent by that; one that is
+/// open may still say how it ended.
+fn exhausted(mut record: Record, now: Timestamp) -> Record {
+    if matches!(record.state, State::Released { .. }) {
+        spend(&mut record);
+    }
+    record.since = now;
+    record.state = State::Dead { cause: Cause::ATTEMPTS_EXHAUSTED };
+    record
 }
 
 /// A record that no claim has raised yet.
@@ -315,9 +337,7 @@ fn first(request: &ClaimRequest, fingerprint: Fingerprint, now: Timestamp) -> Re
 fn acquire(mut record: Record, request: &ClaimRequest, was: Was, now: Timestamp) -> (Option<Record>, Claim) {
     record.fence = Fence(record.fence.0 + 1);
     if was != Was::New {
-        record.spent.push(record.attempt);
-        let surplus = record.spent.len().saturating_sub(SPENT_MAX);
-        record.spent.drain(..surplus);
+        spend(&mut record);
     }
     record.attempt = request.attempt;
     let settles = match request.purpose {
@@ -338,6 +358,15 @@ fn acquire(mut record: Record, request: &ClaimRequest, was: Was, now: Timestamp)
     record.state = State::Running { until: now.after(request.lease_for), was, settles };
     let lease = lease(&record, request, was);
     (Some(record), Claim::Acquired(lease))
+}
+
+/// Remembers that the present attempt is over.
+fn spend(record: &mut Record) {
+    if !record.spent.contains(&record.attempt) {
+        record.spent.push(record.attempt);
+    }
+    let surplus = record.spent.len().saturating_sub(SPENT_MAX);
+    record.spent.drain(..surplus);
 }
 
 /// The holder asks again: its earlier answer was lost. Same lease, longer.
@@ -368,9 +397,16 @@ fn holds(record: &Record, attempt: AttemptId) -> bool {
     matches!(record.state, State::Running { .. }) && record.attempt == attempt
 }
 
+/// Whether the attempt is one that does not run any more.
+fn is_over(record: &Record, attempt: AttemptId) -> bool {
+    record.spent.contains(&attempt) || (record.attempt == attempt && !holds(record, attempt))
+}
+
 /// What a claim that settles would take over, if it may.
 fn takeable(record: &Record, force: bool, now: Timestamp) -> Option<Was> {
     match record.state {
+        // A redrive that died has changed nothing: the record is as dead as before.
+        State::Running { until, was: Was::Dead, settles: true } if is_lapsed(until, now) => Some(Was::Dead),
         State::Running { until, .. } if is_lapsed(until, now) => Some(Was::Lapsed),
         State::Running { .. } => force.then_some(Was::Running),
         State::Unknown { .. } => Some(Was::Unknown),
@@ -412,7 +448,10 @@ fn settled(mut record: Record, settlement: &Settlement, now: Timestamp) -> Recor
             State::Released { not_before, forget_at: now.after(*remember_for).max(not_before) }
         }
         Settlement::Park { cause } => State::Unknown { cause: cause.clone() },
-        Settlement::Bury { cause } => State::Dead { cause: cause.clone() },
+        Settlement::Bury { cause } => {
+            spend(&mut record);
+            State::Dead { cause: cause.clone() }
+        }
     };
     record
 }

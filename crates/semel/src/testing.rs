@@ -1,0 +1,23 @@
+//! For people who write a store, and for this crate's own proof. Feature `testing`.
+//!
+//! - [`sample`]: requests and settlements to write tests with.
+//!
+//! Everything random comes from a seed that is printed when a test fails; `SEMEL_SEED=… cargo test` runs that
+//! one again.
+
+pub mod clock;
+pub mod random;
+pub mod sample;
+
+pub use clock::ManualClock;
+pub use random::Random;
+
+/// Runs one test on a runtime of its own, with two threads: a race is one only when two things happen at once.
+///
+/// # Panics
+///
+/// When the test does, or when the machine gives no threads.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(2).enable_all().build().expect("the machine gives threads").block_on(test)
+}
