@@ -1,0 +1,78 @@
+//! The verbs as the writer makes them: read the row, apply the pure rule, write the row.
+//!
+//! Each is atomic because it runs within the writer's `BEGIN IMMEDIATE`: the row cannot change between its look
+//! and its write. The clock is read after the lock was had, so a wait for it is not taken off a lease.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use semel::record::{self, Unfit};
+use semel::{Claim, ClaimRequest, Clock, Lease, Settlement};
+
+use super::rows;
+use super::writer::Verb;
+
+/// The answer to a claim that changes nothing, as of one snapshot; `None` if the rule wants to write.
+pub(super) fn glance(
+    reader: &Connection,
+    request: &ClaimRequest,
+    clock: &dyn Clock,
+) -> rusqlite::Result<Option<Claim>> {
+    let stored = rows::load(reader, &request.scope, &request.key)?;
+    let (write, answer) = record::claim(stored.as_ref().map(|stored| &stored.record), request, clock.now());
+    Ok(write.is_none().then_some(answer))
+}
+
+impl Verb for ClaimRequest {
+    type Answer = Claim;
+
+    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Claim> {
+        let old = rows::load(writer, &self.scope, &self.key)?;
+        let (write, answer) = record::claim(old.as_ref().map(|old| &old.record), self, clock.now());
+        if let Some(new) = write {
+            rows::save(writer, &self.scope, &self.key, old.as_ref(), &new)?;
+        }
+        Ok(answer)
+    }
+}
+
+pub(super) struct Renew {
+    pub(super) lease: Lease,
+    pub(super) lease_for: Duration,
+}
+
+impl Verb for Renew {
+    type Answer = Result<(), Unfit>;
+
+    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
+        let Lease { scope, key, .. } = &self.lease;
+        let old = rows::load(writer, scope, key)?;
+        let new =
+            record::renew(old.as_ref().map(|old| &old.record), &self.lease, self.lease_for, clock.now());
+        match new {
+            Ok(new) => rows::save(writer, scope, key, old.as_ref(), &new).map(Ok),
+            Err(unfit) => Ok(Err(unfit)),
+        }
+    }
+}
+
+pub(super) struct Settle {
+    pub(super) lease: Lease,
+    pub(super) settlement: Settlement,
+}
+
+impl Verb for Settle {
+    type Answer = Result<(), Unfit>;
+
+    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
+        let Lease { scope, key, .. } = &self.lease;
+        let old = rows::load(writer, scope, key)?;
+        let new =
+            record::settle(old.as_ref().map(|old| &old.record), &self.lease, &self.settlement, clock.now());
+        match new {
+            Ok(Some(new)) => rows::save(writer, scope, key, old.as_ref(), &new).map(Ok),
+            Ok(None) => Ok(Ok(())),
+            Err(unfit) => Ok(Err(unfit)),
+        }
+    }
+}
