@@ -1,4 +1,4 @@
-//! The smallest correct reading of the contract: the rules of [`record`](crate::record) behind one lock.
+//! The smallest correct reading of the contract: the rules of [`record`] behind one lock.
 //!
 //! For tests, examples and as the model that other stores are compared with. Nothing survives the process.
 
