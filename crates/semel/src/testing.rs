@@ -1,15 +1,19 @@
 //! For people who write a store, and for this crate's own proof. Feature `testing`.
 //!
+//! - [`contract`]: one named test for every clause of the [`Store`](crate::Store) contract. A store's own tests
+//!   say `semel::contract_suite!(harness)` and get them all.
 //! - [`sample`]: requests and settlements to write tests with.
 //!
 //! Everything random comes from a seed that is printed when a test fails; `SEMEL_SEED=… cargo test` runs that
 //! one again.
 
 pub mod clock;
+pub mod contract;
 pub mod random;
 pub mod sample;
 
 pub use clock::ManualClock;
+pub use contract::{Harness, InspectHarness};
 pub use random::Random;
 
 /// Runs one test on a runtime of its own, with two threads: a race is one only when two things happen at once.

@@ -1,0 +1,72 @@
+//! The memory store keeps the contract.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel::testing::{Harness, InspectHarness, ManualClock};
+use semel::{Inspect, MemoryStore, Store};
+
+#[derive(Default)]
+struct Memory {
+    clock: ManualClock,
+    latest: Mutex<Option<Arc<MemoryStore>>>,
+}
+
+impl Memory {
+    fn make(&self) -> Arc<MemoryStore> {
+        let store = Arc::new(MemoryStore::with_clock(Arc::new(self.clock.clone())));
+        *self.latest.lock().unwrap() = Some(store.clone());
+        store
+    }
+}
+
+#[async_trait]
+impl Harness for Memory {
+    async fn open(&self) -> Arc<dyn Store> {
+        self.make()
+    }
+
+    /// The data live in the store itself, so another handle is the same one.
+    async fn reopen(&self) -> Arc<dyn Store> {
+        self.latest.lock().unwrap().clone().expect("a store was opened")
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+#[async_trait]
+impl InspectHarness for Memory {
+    async fn open_inspect(&self) -> Arc<dyn Inspect> {
+        self.make()
+    }
+}
+
+semel::contract_suite!(Memory::default());
+semel::inspect_suite!(Memory::default());
+
+/// A clause that the suite does not name would be no test of any store.
+#[test]
+fn the_suite_names_every_clause() {
+    let suite = include_str!("../src/testing/contract.rs");
+    let clauses = [
+        include_str!("../src/testing/contract/claim.rs"),
+        include_str!("../src/testing/contract/repeat.rs"),
+        include_str!("../src/testing/contract/settle.rs"),
+        include_str!("../src/testing/contract/retain.rs"),
+        include_str!("../src/testing/contract/list.rs"),
+        include_str!("../src/testing/contract/value.rs"),
+        include_str!("../src/testing/contract/race.rs"),
+        include_str!("../src/testing/contract/inspect.rs"),
+    ];
+    let mut count = 0;
+    for line in clauses.iter().flat_map(|file| file.lines()) {
+        let Some(rest) = line.strip_prefix("pub async fn ") else { continue };
+        let name = rest.split('(').next().unwrap();
+        assert!(suite.lines().any(|line| line.trim() == name), "the suite leaves out {name}");
+        count += 1;
+    }
+    assert!(count > 90, "{count}");
+}
