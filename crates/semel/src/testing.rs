@@ -2,6 +2,7 @@
 //!
 //! - [`contract`]: one named test for every clause of the [`Store`](crate::Store) contract. A store's own tests
 //!   say `semel::contract_suite!(harness)` and get them all.
+//! - [`model`]: random histories, executed on a store and on the memory store, compared answer by answer.
 //! - [`sample`]: requests and settlements to write tests with.
 //!
 //! Everything random comes from a seed that is printed when a test fails; `SEMEL_SEED=… cargo test` runs that
@@ -9,6 +10,7 @@
 
 pub mod clock;
 pub mod contract;
+pub mod model;
 pub mod random;
 pub mod sample;
 

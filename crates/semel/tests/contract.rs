@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::testing::{Harness, InspectHarness, ManualClock};
+use semel::testing::random::each_seed;
+use semel::testing::{Harness, InspectHarness, ManualClock, model, run};
 use semel::{Inspect, MemoryStore, Store};
 
 #[derive(Default)]
@@ -46,6 +47,12 @@ impl InspectHarness for Memory {
 
 semel::contract_suite!(Memory::default());
 semel::inspect_suite!(Memory::default());
+
+/// The memory store against itself. That the comparison sees differences is shown by `tests/mutants.rs`.
+#[test]
+fn random_histories_answer_as_the_model_does() {
+    each_seed(300, |seed| run(model::compare(&Memory::default(), seed)));
+}
 
 /// A clause that the suite does not name would be no test of any store.
 #[test]
