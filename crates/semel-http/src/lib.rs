@@ -1,1 +1,84 @@
-//! docs
+//! The `Idempotency-Key` contract over HTTP, as a tower layer: a request with a key takes effect once, however
+//! often it arrives, and every retry gets the first answer.
+//!
+//! The same code is the gateway's contract and a service's own. It translates: a request into an
+//! [`Operation`](semel::Operation), the engine's [`Answer`](semel::Answer) into a response. It decides nothing
+//! about who may run, and touches no store.
+//!
+//! ```
+//! use std::{convert::Infallible, sync::Arc};
+//! use http::{Request, Response, StatusCode};
+//! use semel::{Engine, Entropy, MemoryStore, OnUnknown, Policy};
+//! use semel_http::{Body, Options, SemelLayer, Settings};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), semel_http::BoxError> {
+//! let engine = Engine::new(Arc::new(MemoryStore::new()), Entropy::system());
+//! let settings = Settings::new(Options::new(Arc::new(Policy::new(OnUnknown::Park))))?;
+//!
+//! // Any tower service over `http` types; it may be an axum router.
+//! let charge = service_fn(async |_: Request<Body>| {
+//!     let mut charged = Response::new(Body::from("charged"));
+//!     *charged.status_mut() = StatusCode::CREATED;
+//!     Ok::<_, Infallible>(charged)
+//! });
+//! let service = ServiceBuilder::new().layer(SemelLayer::new(engine, Arc::new(settings))).service(charge);
+//!
+//! let request = || Request::post("/charges").header("idempotency-key", "\"order-77\"").body(Body::from("{}"));
+//! let first = service.clone().oneshot(request()?).await?;
+//! let retry = service.clone().oneshot(request()?).await?;
+//! assert_eq!(first.status(), StatusCode::CREATED);
+//! assert_eq!(retry.status(), StatusCode::CREATED);
+//! assert_eq!(retry.headers()["idempotent-replayed"], "true");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where it belongs
+//!
+//! Inside authentication and authorisation, since a replay is an answer; outside of whatever rewrites the path.
+//! It keeps answers, so a secret in an answer's body is a secret in the store.
+//!
+//! # What it cannot promise
+//!
+//! A run whose process dies after the effect and before its end is written is *unknown*, and what happens then is
+//! [`OnUnknown`](semel::OnUnknown)'s choice. Only a key in the same database transaction as the effect is certain.
+//! An application that answers 500 or 503 promises that nothing took effect; for one that does not keep that
+//! promise there is [`Statuses::cautious`].
+//!
+//! Start reading at `service.rs`; then `request.rs` and `key.rs` (arrive and name), `verdict.rs` and `response.rs`
+//! (what is kept, how it goes out), `problem.rs` (every refusal in one table).
+
+mod answer;
+mod body;
+mod coding;
+mod error;
+mod headers;
+mod key;
+mod layer;
+mod outcome;
+mod problem;
+mod refusal;
+mod request;
+mod response;
+mod scope;
+mod service;
+mod settings;
+mod verdict;
+
+pub use semel::BoxError;
+
+pub use body::{Body, BodyLimits};
+pub use coding::DECODED_BYTES_MAX;
+pub use error::NotSent;
+pub use headers::{
+    IDEMPOTENT_REPLAYED, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_ORIGINAL_STATUS, SEMEL_OUTCOME, SEMEL_RECORDED,
+};
+pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
+pub use layer::SemelLayer;
+pub use outcome::{Kept, Unreadable};
+pub use problem::{Code, Effect, Problem, Row, TABLE};
+pub use service::Semel;
+pub use settings::{KeyPolicy, Options, Settings, SettingsError};
+pub use verdict::Statuses;

@@ -1,0 +1,230 @@
+//! What holds for the guarded requests of one service.
+
+use std::sync::Arc;
+
+use http::header::{HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use semel::{KeyError, Policy, PolicyError};
+
+use crate::body::BodyLimits;
+use crate::key::{IDEMPOTENCY_KEY, Syntax};
+use crate::request;
+use crate::scope::Scopes;
+use crate::verdict::Statuses;
+
+/// What happens to a guarded request without a key (H4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum KeyPolicy {
+    /// It passes by, unguarded and counted.
+    #[default]
+    Optional,
+    /// It is refused.
+    Required,
+}
+
+/// What can be chosen. Start from [`Options::new`] and change what differs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The service's name, part of every scope: two services may share a store. `default`.
+    pub service: String,
+    /// What happens without a key. [`KeyPolicy::Optional`].
+    pub key: KeyPolicy,
+    /// The headers that carry the key; the aliases too. `Idempotency-Key`.
+    pub key_names: Vec<HeaderName>,
+    /// How a key may be written. [`Syntax::Lenient`].
+    pub key_syntax: Syntax,
+    /// The guarded methods. POST and PATCH.
+    pub methods: Vec<Method>,
+    /// Which answers are kept, released and unknown.
+    pub statuses: Statuses,
+    /// The bounds of a request's body.
+    pub body: BodyLimits,
+    /// The longest answer that is kept for replays, in bytes of its body. 1 MiB.
+    pub kept_bytes_max: usize,
+    /// The status of `in-flight`: 409, or 425.
+    pub in_flight_status: StatusCode,
+    /// The status of `key-reused`: 422, 400 or 409.
+    pub mismatch_status: StatusCode,
+    /// Where the policy is published: a URI reference. `/.well-known/semel-policy`.
+    pub policy_link: String,
+    /// Leases, retention, and what happens to what is unknown.
+    pub policy: Arc<Policy>,
+}
+
+/// Options that fit together, made ready for requests.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(crate) options: Options,
+    pub(crate) scopes: Scopes,
+    pub(crate) describedby: HeaderValue,
+}
+
+/// Why options do not fit together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The service's name makes no scope.
+    #[error("the service's name makes no scope: {0}")]
+    Service(KeyError),
+    /// No header carries the key.
+    #[error("no header is named that carries the key")]
+    NoKeyNames,
+    /// A header that means something else cannot carry the key.
+    #[error("the header {0} cannot carry the key")]
+    KeyName(HeaderName),
+    /// Nothing would be guarded.
+    #[error("no method is guarded")]
+    NoMethods,
+    /// A status cannot be judged in two ways.
+    #[error("the status {0} stands in two lists")]
+    StatusTwice(StatusCode),
+    /// A status that `in-flight` cannot have.
+    #[error("in-flight can be 409 or 425, not {0}")]
+    InFlightStatus(StatusCode),
+    /// A status that `key-reused` cannot have.
+    #[error("a mismatch can be 422, 400 or 409, not {0}")]
+    MismatchStatus(StatusCode),
+    /// The link cannot stand in a header.
+    #[error("the policy's link is no URI reference")]
+    PolicyLink,
+    /// The times do not fit together.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+impl Options {
+    /// The defaults, under a policy.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>) -> Options {
+        Options {
+            service: "default".to_owned(),
+            key: KeyPolicy::Optional,
+            key_names: vec![IDEMPOTENCY_KEY],
+            key_syntax: Syntax::Lenient,
+            methods: vec![Method::POST, Method::PATCH],
+            statuses: Statuses::default(),
+            body: BodyLimits::default(),
+            kept_bytes_max: 1024 * 1024,
+            in_flight_status: StatusCode::CONFLICT,
+            mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
+            policy_link: "/.well-known/semel-policy".to_owned(),
+            policy,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks the options.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that does not fit.
+    pub fn new(options: Options) -> Result<Settings, SettingsError> {
+        options.policy.check()?;
+        check_names(&options.key_names)?;
+        check_statuses(&options)?;
+        if options.methods.is_empty() {
+            return Err(SettingsError::NoMethods);
+        }
+        let scopes = Scopes::new(&options.service).map_err(SettingsError::Service)?;
+        let describedby = describedby(&options.policy_link)?;
+        Ok(Settings { options, scopes, describedby })
+    }
+
+    /// What was chosen, the defaults included: for whoever publishes the policy.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn guards(&self, parts: &Parts) -> bool {
+        request::is_guarded(&self.options.methods, parts)
+    }
+}
+
+fn check_names(names: &[HeaderName]) -> Result<(), SettingsError> {
+    if names.is_empty() {
+        return Err(SettingsError::NoKeyNames);
+    }
+    let unfit = |name: &&HeaderName| {
+        // Twice the same name would make one line look like two.
+        let twice = names.iter().filter(|other| other == name).count() > 1;
+        let ours = name.as_str().starts_with("semel-");
+        twice || ours || [http::header::AUTHORIZATION, http::header::HOST].contains(name)
+    };
+    names.iter().find(unfit).map_or(Ok(()), |name| Err(SettingsError::KeyName(name.clone())))
+}
+
+fn check_statuses(options: &Options) -> Result<(), SettingsError> {
+    const IN_FLIGHT: [StatusCode; 2] = [StatusCode::CONFLICT, StatusCode::TOO_EARLY];
+    const MISMATCH: [StatusCode; 3] =
+        [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::BAD_REQUEST, StatusCode::CONFLICT];
+    if let Some(status) = options.statuses.twice() {
+        return Err(SettingsError::StatusTwice(status));
+    }
+    if !IN_FLIGHT.contains(&options.in_flight_status) {
+        return Err(SettingsError::InFlightStatus(options.in_flight_status));
+    }
+    if !MISMATCH.contains(&options.mismatch_status) {
+        return Err(SettingsError::MismatchStatus(options.mismatch_status));
+    }
+    Ok(())
+}
+
+/// The whole `Link` value (RFC 8288). The target stands between angle brackets, so it holds none, and no space.
+fn describedby(link: &str) -> Result<HeaderValue, SettingsError> {
+    if link.is_empty() || !link.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"".contains(&byte)) {
+        return Err(SettingsError::PolicyLink);
+    }
+    let value = ["<", link, ">; rel=\"describedby\""].concat();
+    HeaderValue::from_str(&value).map_err(|_| SettingsError::PolicyLink)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use semel::OnUnknown;
+
+    fn refused(change: impl FnOnce(&mut Options)) -> SettingsError {
+        let mut options = Options::new(Arc::new(Policy::new(OnUnknown::Park)));
+        change(&mut options);
+        Settings::new(options).unwrap_err()
+    }
+
+    #[test]
+    fn the_defaults_fit_together() {
+        let settings = Settings::new(Options::new(Arc::new(Policy::new(OnUnknown::Park)))).unwrap();
+        assert_eq!(settings.describedby, "</.well-known/semel-policy>; rel=\"describedby\"");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let authorization = http::header::AUTHORIZATION;
+        assert_eq!(refused(|o| o.service.clear()), SettingsError::Service(KeyError::Empty));
+        assert_eq!(refused(|o| o.key_names.clear()), SettingsError::NoKeyNames);
+        assert_eq!(refused(|o| o.key_names.push(IDEMPOTENCY_KEY)), SettingsError::KeyName(IDEMPOTENCY_KEY));
+        assert_eq!(
+            refused(|o| o.key_names.push(authorization.clone())),
+            SettingsError::KeyName(authorization)
+        );
+        assert_eq!(refused(|o| o.methods.clear()), SettingsError::NoMethods);
+        assert_eq!(
+            refused(|o| o.statuses.kept.push(StatusCode::BAD_GATEWAY)),
+            SettingsError::StatusTwice(StatusCode::BAD_GATEWAY)
+        );
+        assert_eq!(
+            refused(|o| o.in_flight_status = StatusCode::OK),
+            SettingsError::InFlightStatus(StatusCode::OK)
+        );
+        assert_eq!(
+            refused(|o| o.mismatch_status = StatusCode::OK),
+            SettingsError::MismatchStatus(StatusCode::OK)
+        );
+        assert_eq!(refused(|o| o.policy_link = "a>b".to_owned()), SettingsError::PolicyLink);
+        assert_eq!(refused(|o| o.policy_link.clear()), SettingsError::PolicyLink);
+        let hasty = Policy { attempts_max: 0, ..Policy::new(OnUnknown::Park) };
+        assert_eq!(refused(|o| o.policy = Arc::new(hasty)), SettingsError::Policy(PolicyError::NoAttempts));
+    }
+}
