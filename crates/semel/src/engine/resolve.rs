@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::Engine;
+use crate::key::{Key, Scope};
 use crate::store::{AttemptId, Claim, ClaimRequest, Entry, Purpose, Settlement, StoreError, Swept};
 
 /// Whether a record could be resolved.
@@ -44,6 +45,17 @@ impl Engine {
             }
             _ => Ok(Resolved::Moved),
         }
+    }
+
+    /// Whether the store answers: for readiness.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let (scope, key) = (Scope::new("semel:check"), Key::new("check"));
+        let (Ok(scope), Ok(key)) = (scope, key) else { unreachable!("both are short and plain") };
+        self.bounded("find", self.store.find(&scope, &key)).await.map(drop)
     }
 
     /// Frees space, at most `limit` records.

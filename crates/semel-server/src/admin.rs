@@ -1,0 +1,85 @@
+//! Health, readiness and metrics, on an address of their own.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics_exporter_prometheus::PrometheusHandle;
+use semel::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::Statement;
+
+/// What the admin address shows.
+#[derive(Clone)]
+pub struct Admin {
+    pub engine: Engine,
+    pub statement: Arc<Statement>,
+    pub metrics: PrometheusHandle,
+    pub stopping: CancellationToken,
+}
+
+const CONNECTIONS_MAX: usize = 64;
+
+/// Serves until the gateway is gone: readiness must say "no" while it stops.
+pub async fn serve(listener: TcpListener, admin: Admin) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = room.clone().acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let admin = admin.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(request, admin.clone()));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(30))
+                .serve_connection(TokioIo::new(stream), service);
+            let _ = connection.await;
+            drop(permit);
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, admin: Admin) -> Result<Response<Full<Bytes>>, Infallible> {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n".into()));
+    }
+    Ok(match request.uri().path() {
+        "/healthz" => response(StatusCode::OK, TEXT, "ok\n".into()),
+        "/readyz" => ready(&admin).await,
+        "/metrics" => response(StatusCode::OK, "text/plain; version=0.0.4", admin.metrics.render()),
+        _ => response(StatusCode::NOT_FOUND, TEXT, "/healthz, /readyz or /metrics\n".into()),
+    })
+}
+
+/// Ready, and what for: the same statement that the gateway makes at start.
+async fn ready(admin: &Admin) -> Response<Full<Bytes>> {
+    let reason = if admin.stopping.is_cancelled() {
+        Some("stopping".to_owned())
+    } else {
+        admin.engine.check().await.err().map(|error| error.to_string())
+    };
+    let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let text =
+        serde_json::json!({ "ready": reason.is_none(), "reason": reason, "gateway": *admin.statement });
+    response(status, "application/json", format!("{text}\n"))
+}
+
+fn response(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,273 @@
+//! The command line, and its errors in one line each.
+
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Settings;
+use crate::values::{Span, nearest};
+
+/// Operations that take effect once, however often they arrive.
+#[derive(Debug, Parser)]
+#[command(name = "semel", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs, reason = "the commands' own help says what they are")]
+pub enum Command {
+    /// Put the Idempotency-Key contract in front of an HTTP service
+    Gateway(Gateway),
+    /// List keys
+    Keys(Keys),
+    /// Show one key
+    Show(Show),
+    /// End a key that is unknown or dead: say what happened, or let it run again
+    Resolve(Resolve),
+    /// Free the space of what is past its retention
+    Sweep(Sweep),
+    /// Bring a store's schema up to date
+    Migrate(Migrate),
+}
+
+/// `semel gateway`.
+#[derive(Debug, Args)]
+pub struct Gateway {
+    /// The settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// A TOML file with the same settings, written with underscores
+    #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Which store a command works on.
+#[derive(Debug, Args)]
+pub struct Where {
+    /// Where the records are kept [default: sqlite://semel.db]
+    #[arg(long, env = "SEMEL_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// The gateway's TOML file, for its store
+    #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Which key a command works on.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// The key
+    pub key: String,
+    /// The key's scope, where several have it
+    #[arg(long, value_name = "SCOPE")]
+    pub scope: Option<String>,
+}
+
+/// `semel keys`.
+#[derive(Debug, Args)]
+pub struct Keys {
+    /// The store.
+    #[command(flatten)]
+    pub place: Where,
+    /// Only this state: running, released, unknown, completed, forgotten or dead
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub state: Option<semel::StateName>,
+    /// Only this scope
+    #[arg(long, value_name = "SCOPE")]
+    pub scope: Option<String>,
+    /// Only keys that begin so
+    #[arg(long, value_name = "TEXT")]
+    pub prefix: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    pub limit: u32,
+    /// As JSON, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `semel show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The key.
+    #[command(flatten)]
+    pub which: Which,
+    /// The store.
+    #[command(flatten)]
+    pub place: Where,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `semel resolve`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("how").required(true).args(["completed", "rerun"]))]
+pub struct Resolve {
+    /// The key.
+    #[command(flatten)]
+    pub which: Which,
+    /// The store.
+    #[command(flatten)]
+    pub place: Where,
+    /// It took effect: keep this response for its retries
+    #[arg(long, requires = "status")]
+    pub completed: bool,
+    /// It took no effect: let the next retry run
+    #[arg(long)]
+    pub rerun: bool,
+    /// The response's status
+    #[arg(long, value_name = "STATUS", conflicts_with = "rerun", value_parser = clap::value_parser!(u16).range(200..=599))]
+    pub status: Option<u16>,
+    /// The response's body
+    #[arg(long, value_name = "FILE", conflicts_with = "rerun")]
+    pub body_file: Option<PathBuf>,
+    /// The response's content type [default: application/json where the body is JSON, else text/plain]
+    #[arg(long, value_name = "TYPE", conflicts_with = "rerun")]
+    pub content_type: Option<String>,
+    /// How long the response is replayed [default: 24h]
+    #[arg(long, value_name = "DURATION", conflicts_with = "rerun")]
+    pub replay_for: Option<Span>,
+    /// How long the key is remembered [default: 30d]
+    #[arg(long, value_name = "DURATION")]
+    pub remember_for: Option<Span>,
+    /// Also take a key that is running: its owner's answer will be refused
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `semel sweep`.
+#[derive(Debug, Args)]
+pub struct Sweep {
+    /// The store.
+    #[command(flatten)]
+    pub place: Where,
+}
+
+/// `semel migrate`.
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// The store.
+    #[command(flatten)]
+    pub place: Where,
+    /// Print the SQL and change nothing
+    #[arg(long)]
+    pub print: bool,
+}
+
+fn state(text: &str) -> Result<semel::StateName, String> {
+    semel::StateName::parse(text).ok_or_else(|| {
+        let names = semel::StateName::ALL.map(semel::StateName::as_str);
+        match nearest(text, names) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("a state is one of {}", names.join(", ")),
+        }
+    })
+}
+
+/// The command line, or what to print and the exit code: 0 for help and version, 2 for a mistake.
+///
+/// # Errors
+///
+/// As said; a mistake is one line with the nearest valid spelling.
+pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
+    Cli::try_parse_from(args).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (error.render().to_string(), 0),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => (error.render().to_string(), 2),
+        _ => (format!("semel: {}", one_line(&error)), 2),
+    })
+}
+
+fn one_line(error: &clap::Error) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    // `--lease <DURATION>` is for the usage line; the mistake is in `--lease`.
+    let argument =
+        text(ContextKind::InvalidArg).map(|arg| arg.split(' ').next().unwrap_or_default().to_owned());
+    let value = text(ContextKind::InvalidValue);
+    let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .into_iter()
+        .find_map(text)
+        .map(|meant| format!("; did you mean '{meant}'?"))
+        .unwrap_or_default();
+    match (error.kind(), argument, value) {
+        (ErrorKind::UnknownArgument, Some(argument), _) => format!("unknown option '{argument}'{meant}"),
+        (ErrorKind::InvalidSubcommand, _, _) => {
+            format!("unknown command '{}'{meant}", text(ContextKind::InvalidSubcommand).unwrap_or_default())
+        }
+        (ErrorKind::ValueValidation, Some(argument), Some(value)) => {
+            let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            format!("{argument} '{value}': {source}")
+        }
+        (ErrorKind::InvalidValue, Some(argument), Some(value)) if value.is_empty() => {
+            format!("{argument} needs a value")
+        }
+        (ErrorKind::InvalidValue, Some(argument), Some(value)) => {
+            let valid = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(valid)) if meant.is_empty() => {
+                    format!("; it is one of {}", valid.join(", "))
+                }
+                _ => meant,
+            };
+            format!("{argument} '{value}' is not valid{valid}")
+        }
+        _ => plain(error),
+    }
+}
+
+/// What clap says, without its tips and its usage.
+fn plain(error: &clap::Error) -> String {
+    let rendered = error.render().to_string();
+    let lines = rendered.lines().map(str::trim).take_while(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistake(line: &str) -> String {
+        let (text, code) = parse(line.split(' ').map(Into::into)).unwrap_err();
+        assert_eq!(code, 2, "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_with_the_nearest_valid_spelling() {
+        for (line, expected) in [
+            (
+                "semel gateway --upstrem http://h",
+                "semel: unknown option '--upstrem'; did you mean '--upstream'?",
+            ),
+            ("semel gatway", "semel: unknown command 'gatway'; did you mean 'gateway'?"),
+            (
+                "semel gateway --on-unknown parc",
+                "semel: --on-unknown 'parc' is not valid; did you mean 'park'?",
+            ),
+            ("semel keys --state unkown", "semel: --state 'unkown': did you mean 'unknown'?"),
+        ] {
+            assert_eq!(mistake(line), expected);
+        }
+        assert!(mistake("semel gateway --lease 30sec").contains("did you mean '30s'?"));
+        assert!(
+            mistake("semel gateway --upstream 127.0.0.1:9000")
+                .contains("did you mean 'http://127.0.0.1:9000'?")
+        );
+        assert!(mistake("semel gateway --lease").contains("--lease"));
+    }
+
+    #[test]
+    fn resolve_asks_what_happened() {
+        assert!(mistake("semel resolve k").contains("--completed"));
+        assert!(mistake("semel resolve k --completed").contains("--status"));
+        assert!(mistake("semel resolve k --rerun --status 200").contains("--status"));
+        assert!(parse("semel resolve k --completed --status 201".split(' ').map(Into::into)).is_ok());
+    }
+}

@@ -1,0 +1,248 @@
+//! A tripwire for request heads that two servers could read differently (RFC 9112 §2.2, §11.2).
+//!
+//! hyper refuses obsolete line folding, two lengths and broken chunks by itself, and [`front`](super::front)
+//! refuses a length beside a transfer coding. What hyper lets by is a line that ends in LF without CR. This
+//! wrapper follows where heads begin and end, and turns such an LF into NUL, which hyper answers with 400 and a
+//! closed connection: never a second request.
+//!
+//! It decides nothing about framing: hyper's reading counts. If the two ever disagreed, the worst would be a 400
+//! too many, or a bare LF that hyper reads as the end of a line, as it does without the wrapper.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A connection whose heads are watched.
+#[derive(Debug)]
+pub struct Watched<S> {
+    inner: S,
+    framing: Framing,
+}
+
+impl<S> Watched<S> {
+    pub fn new(inner: S) -> Watched<S> {
+        Watched { inner, framing: Framing::default() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.framing.watch(&mut buf.filled_mut()[before..]);
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+/// Where in a stream of requests the next byte belongs.
+#[derive(Debug, Default)]
+struct Framing {
+    part: Part,
+    /// The beginning of the line that is being read: enough for the headers that frame a body.
+    line: Vec<u8>,
+    /// Whether the line is longer than what is kept of it.
+    long: bool,
+    /// Whether the last byte seen was CR.
+    cr: bool,
+    length: u64,
+    chunked: bool,
+}
+
+const LINE_KEPT: usize = 64;
+
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+enum Part {
+    /// Before the request line; empty lines may stand here (RFC 9112 §2.2).
+    #[default]
+    Before,
+    Head,
+    Body {
+        left: u64,
+    },
+    ChunkSize,
+    Chunk {
+        left: u64,
+    },
+    Trailer,
+    /// Something here is refused by hyper, or cannot be followed.
+    Lost,
+}
+
+impl Framing {
+    fn watch(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            bytes = match self.part {
+                Part::Lost => return,
+                Part::Body { left } => self.skip(bytes, left, Part::Before, |left| Part::Body { left }),
+                Part::Chunk { left } => self.skip(bytes, left, Part::ChunkSize, |left| Part::Chunk { left }),
+                Part::Before | Part::Head | Part::ChunkSize | Part::Trailer => self.read_line(bytes),
+            };
+        }
+    }
+
+    fn skip<'a>(&mut self, bytes: &'a mut [u8], left: u64, then: Part, or: fn(u64) -> Part) -> &'a mut [u8] {
+        let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let left = left - skipped as u64;
+        self.part = if left == 0 { then } else { or(left) };
+        &mut bytes[skipped..]
+    }
+
+    fn read_line<'a>(&mut self, bytes: &'a mut [u8]) -> &'a mut [u8] {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            self.keep(bytes);
+            return &mut [];
+        };
+        self.keep(&bytes[..end]);
+        if !self.cr {
+            bytes[end] = 0;
+            self.part = Part::Lost;
+            return &mut [];
+        }
+        self.end_line();
+        &mut bytes[end + 1..]
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let Some(last) = bytes.last() else { return };
+        self.cr = *last == b'\r';
+        let room = LINE_KEPT - self.line.len();
+        self.long |= bytes.len() > room;
+        self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let line = line.trim_ascii();
+        self.part = match self.part {
+            Part::Before if line.is_empty() => Part::Before,
+            Part::Before => Part::Head,
+            Part::Head if line.is_empty() => self.after_head(),
+            Part::Head => self.header(line),
+            Part::ChunkSize => chunk(line),
+            Part::Trailer if line.is_empty() => Part::Before,
+            part => part,
+        };
+        (self.long, self.cr) = (false, false);
+    }
+
+    fn header(&mut self, line: &[u8]) -> Part {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Part::Head };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.chunked = true;
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            match number(value, 10) {
+                Some(length) if !self.long => self.length = length,
+                _ => return Part::Lost,
+            }
+        }
+        Part::Head
+    }
+
+    fn after_head(&mut self) -> Part {
+        let (chunked, length) = (std::mem::take(&mut self.chunked), std::mem::take(&mut self.length));
+        match length {
+            _ if chunked => Part::ChunkSize,
+            0 => Part::Before,
+            left => Part::Body { left },
+        }
+    }
+}
+
+/// A chunk's size line; the CRLF behind the chunk counts as part of it.
+fn chunk(line: &[u8]) -> Part {
+    let size = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    match number(size, 16) {
+        Some(0) => Part::Trailer,
+        Some(size) => Part::Chunk { left: size.saturating_add(2) },
+        None => Part::Lost,
+    }
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes after watching, fed in pieces of every size.
+    fn watched(text: &str) -> Vec<String> {
+        (1..=text.len())
+            .map(|size| {
+                let mut framing = Framing::default();
+                let mut bytes = text.as_bytes().to_vec();
+                bytes.chunks_mut(size).for_each(|piece| framing.watch(piece));
+                String::from_utf8(bytes).unwrap()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_bare_lf_in_a_head_is_turned_into_nul() {
+        for text in [
+            "POST / HTTP/1.1\nHost: h\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: h\nContent-Length: 5\r\n\r\nhello",
+            "POST / HTTP/1.1\r\nHost: h\r\n\n",
+            "\nPOST / HTTP/1.1\r\nHost: h\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nabGET / HTTP/1.1\nHost: h\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\na\n\r\n0\r\n\r\nGET / HTTP/1.1\nHost: h\r\n\r\n",
+        ] {
+            assert!(watched(text).iter().all(|seen| seen.matches('\0').count() == 1), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_lf_in_a_body_stays() {
+        for text in [
+            "POST / HTTP/1.1\r\nContent-Length: 6\r\n\r\na\nb\n\nc",
+            "POST / HTTP/1.1\r\ncontent-length:6\r\n\r\na\nb\n\ncPOST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\na\n\n\r\n0\r\nX: y\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+            "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        ] {
+            assert!(watched(text).iter().all(|seen| seen == text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_header_line_does_not_hide_a_length() {
+        let text =
+            format!("POST / HTTP/1.1\r\nX: {}\r\nContent-Length: 2\r\n\r\n\n\nGET /\n", "y".repeat(500));
+        assert!(
+            watched(&text).iter().all(|seen| seen.matches('\0').count() == 1 && seen.ends_with("GET /\0"))
+        );
+    }
+}

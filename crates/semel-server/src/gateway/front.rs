@@ -1,0 +1,197 @@
+//! What a proxy does to every message that passes, guarded or not: one framing, one host, no hop-by-hop headers,
+//! and where it came from (RFC 9110 §7, RFC 9112 §3 and §6).
+
+use std::net::IpAddr;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Method, StatusCode, Uri, Version};
+
+/// Headers that mean something to one connection only (RFC 9110 §7.6.1), beside those that Connection names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Why a request goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status.
+    pub status: StatusCode,
+    /// The reason, for a person.
+    pub reason: &'static str,
+}
+
+/// Checks a request and makes it the one that goes on to the service: addressed by path, with one Host.
+///
+/// # Errors
+///
+/// A [`Refusal`]; the connection must then be closed, since its two ends may not agree where the request ends.
+pub fn admit(parts: &mut Parts, peer: IpAddr) -> Result<(), Refusal> {
+    framing(parts)?;
+    let host = host(parts)?;
+    parts.uri = addressed_by_path(&parts.uri);
+    remove_hop_by_hop(&mut parts.headers);
+    forwarded(&mut parts.headers, peer, &host);
+    parts.headers.insert(header::HOST, host);
+    parts.version = Version::HTTP_11;
+    Ok(())
+}
+
+/// One framing. hyper already refuses lengths that differ; it lets a length pass beside a transfer coding, and the
+/// same length twice. Both have made two requests out of one elsewhere (RFC 9112 §6.1, §11.2).
+fn framing(parts: &Parts) -> Result<(), Refusal> {
+    let lengths = parts.headers.get_all(header::CONTENT_LENGTH).iter().count();
+    let coded = parts.headers.contains_key(header::TRANSFER_ENCODING);
+    if lengths > 1 || (lengths == 1 && coded) {
+        return Err(refused("two framings: more than one of Content-Length and Transfer-Encoding"));
+    }
+    if coded && parts.version < Version::HTTP_11 {
+        return Err(refused("Transfer-Encoding in a request older than HTTP/1.1"));
+    }
+    if parts.method == Method::CONNECT {
+        return Err(Refusal { status: StatusCode::NOT_IMPLEMENTED, reason: "CONNECT is not served here" });
+    }
+    Ok(())
+}
+
+/// The host that the request names: in its target, else in its one Host line (RFC 9112 §3.2).
+fn host(parts: &Parts) -> Result<HeaderValue, Refusal> {
+    let mut lines = parts.headers.get_all(header::HOST).iter();
+    let (first, more) = (lines.next(), lines.next().is_some());
+    if more {
+        return Err(refused("more than one Host"));
+    }
+    if first.is_none() && parts.version >= Version::HTTP_11 {
+        return Err(refused("no Host"));
+    }
+    let named = parts.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
+    let named = named.transpose().map_err(|_| refused("the target's host is none"))?;
+    // HTTP/1.0 may name none; then it is this one.
+    Ok(named.or_else(|| first.cloned()).unwrap_or_else(|| HeaderValue::from_static("localhost")))
+}
+
+fn addressed_by_path(target: &Uri) -> Uri {
+    if target.scheme().is_none() && target.authority().is_none() {
+        return target.clone();
+    }
+    let path = target.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    Uri::from(path)
+}
+
+fn forwarded(headers: &mut HeaderMap, peer: IpAddr, host: &HeaderValue) {
+    append(
+        headers,
+        FORWARDED_FOR,
+        &HeaderValue::from_str(&peer.to_string()).expect("an address is visible ASCII"),
+    );
+    append(headers, FORWARDED_HOST, host);
+    append(headers, FORWARDED_PROTO, &HeaderValue::from_static("http"));
+}
+
+/// Behind what earlier proxies wrote, on one line.
+fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
+    let mut line: Vec<u8> = headers.get_all(&name).iter().fold(Vec::new(), |mut line, earlier| {
+        line.extend_from_slice(earlier.as_bytes());
+        line.extend_from_slice(b", ");
+        line
+    });
+    if line.is_empty() {
+        headers.insert(name, value.clone());
+        return;
+    }
+    line.extend_from_slice(value.as_bytes());
+    if let Ok(value) = HeaderValue::from_bytes(&line) {
+        headers.insert(name, value);
+    }
+}
+
+/// Removes what was meant for one connection.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if let Some(named) = named_by_connection(headers) {
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Option<Vec<HeaderName>> {
+    if !headers.contains_key(header::CONNECTION) {
+        return None;
+    }
+    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let names = lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok());
+    // A caller must not be able to take away what frames or guards the request.
+    let kept = [header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE, header::AUTHORIZATION];
+    Some(names.filter(|name: &HeaderName| !kept.contains(name) && *name != "idempotency-key").collect())
+}
+
+fn refused(reason: &'static str) -> Refusal {
+    Refusal { status: StatusCode::BAD_REQUEST, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(request: http::request::Builder) -> Parts {
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn admitted(request: http::request::Builder) -> Result<Parts, Refusal> {
+        let mut parts = parts(request);
+        admit(&mut parts, [10, 0, 0, 1].into()).map(|()| parts)
+    }
+
+    fn post() -> http::request::Builder {
+        http::Request::post("/charge").header("host", "shop.example")
+    }
+
+    #[test]
+    fn two_framings_are_refused() {
+        assert!(admitted(post().header("content-length", "5")).is_ok());
+        assert!(admitted(post().header("transfer-encoding", "chunked")).is_ok());
+        for (name, value) in [("content-length", "5"), ("transfer-encoding", "chunked")] {
+            assert!(admitted(post().header("content-length", "5").header(name, value)).is_err());
+        }
+    }
+
+    #[test]
+    fn there_is_exactly_one_host() {
+        assert!(admitted(http::Request::post("/")).is_err());
+        assert!(admitted(post().header("host", "other.example")).is_err());
+        let parts = admitted(post().uri("http://target.example/charge?a=1")).unwrap();
+        assert_eq!(parts.headers[header::HOST], "target.example");
+        assert_eq!(parts.uri, "/charge?a=1");
+    }
+
+    #[test]
+    fn hop_by_hop_headers_stay_behind_and_the_key_does_not() {
+        let request = post().header("connection", "x-secret, idempotency-key").header("x-secret", "1");
+        let parts = admitted(request.header("idempotency-key", "k").header("te", "gzip")).unwrap();
+        assert!(!parts.headers.contains_key("x-secret") && !parts.headers.contains_key("te"));
+        assert!(parts.headers.contains_key("idempotency-key"));
+    }
+
+    #[test]
+    fn where_it_came_from_is_appended() {
+        let parts = admitted(post().header("x-forwarded-for", "192.0.2.7")).unwrap();
+        assert_eq!(parts.headers["x-forwarded-for"], "192.0.2.7, 10.0.0.1");
+        assert_eq!(parts.headers["x-forwarded-host"], "shop.example");
+        assert_eq!(parts.headers["x-forwarded-proto"], "http");
+    }
+}

@@ -1,0 +1,220 @@
+//! The gateway: puts the parts together, starts them, and stops them in order.
+//!
+//! ```text
+//! caller -> worker -> front -> semel-http (name, claim, answer) -> engine (run, settle) -> forward -> service
+//!                                                  |                   |
+//!                                                  +------ store ------+
+//! ```
+//!
+//! Start: settings, store, migration, addresses, then "ready". Stop (SIGTERM or SIGINT): not ready, no new
+//! connections, no new runs; what runs is waited for up to `drain_for`, then parked.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use semel::{Engine, Entropy};
+use semel_http::{Options, Semel, SemelLayer, Settings};
+use semel_store::Connected;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_layer::Layer;
+
+use crate::Failure;
+use crate::admin::{self, Admin};
+use crate::cli;
+use crate::config::{Config, KeyPolicy, KeySyntax, LogLevel, layered};
+
+mod forward;
+mod framing;
+mod front;
+mod page;
+mod statement;
+mod upstream;
+mod worker;
+
+pub use statement::Statement;
+
+use forward::Forward;
+use page::Page;
+use upstream::Connections;
+
+/// How often space is freed.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Records freed in one go; between two of them the live path has its turn.
+const SWEEP_LIMIT: u32 = 1_000;
+
+/// `semel gateway`.
+pub fn run(args: cli::Gateway) -> Result<(), Failure> {
+    let settings = layered(args.settings, args.config.as_ref()).map_err(Failure::Usage)?;
+    let level = settings.log.unwrap_or(LogLevel::Info);
+    let config = settings.resolve().map_err(Failure::Usage)?;
+    let _log = crate::log::start(level);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(format!("no runtime: {error}")))?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    let metrics = PrometheusBuilder::new().install_recorder();
+    let metrics = metrics.map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
+    let store = open(&config).await?;
+    let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
+    let statement = Arc::new(Statement::new(&config, store.shared));
+    let listener = listen(config.listen.0, "--listen")?;
+    let admin_listener = listen(config.admin.0, "--admin")?;
+
+    let stopping = CancellationToken::new();
+    let admin =
+        Admin { engine: engine.clone(), statement: statement.clone(), metrics, stopping: stopping.clone() };
+    let admin_address = admin_listener.local_addr().unwrap_or(config.admin.0);
+    let admin_listener = tokio::net::TcpListener::from_std(admin_listener).map_err(no_listener)?;
+    tokio::spawn(admin::serve(admin_listener, admin));
+    let sweeper = tokio::spawn(sweep_for_ever(engine.clone()));
+
+    let address = listener.local_addr().unwrap_or(config.listen.0);
+    let room = Arc::new(Semaphore::new(worker::CONNECTIONS_MAX));
+    let stop = worker::Stop { stopping, stopped: CancellationToken::new(), connections: TaskTracker::new() };
+    let page = Arc::new(Page::new(&statement));
+    let workers = (0..config.workers)
+        .map(|number| {
+            // A worker's connections to the service are its own, so no request crosses a thread.
+            let guarded = guarded(&config, &engine)?;
+            let shared =
+                worker::Shared { guarded, page: page.clone(), room: room.clone(), stop: stop.clone() };
+            let listener = listener.try_clone().map_err(no_listener)?;
+            start_worker(number, listener, shared)
+        })
+        .collect::<Result<Vec<_>, Failure>>()?;
+    announce(&statement, address, admin_address);
+
+    wait_for_signal().await;
+    sweeper.abort();
+    drain(&config, &engine, &stop).await;
+    let _ =
+        tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join()))).await;
+    Ok(())
+}
+
+/// Opens the store, and brings its schema up to date unless told not to.
+async fn open(config: &Config) -> Result<Connected, Failure> {
+    let options = semel_store::Options { migrate: !config.no_migrate, ..semel_store::Options::default() };
+    semel_store::connect(&config.store, &options).await.map_err(|error| match error {
+        semel_store::ConnectError::Url(_) => Failure::Usage(format!("--store: {error}")),
+        error => Failure::Failed(format!("--store: {error}")),
+    })
+}
+
+/// A listening socket, bound before anything is announced.
+fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Failure> {
+    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
+        Failure::Failed(match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("{flag}: {address} is taken by another process; give another address")
+            }
+            _ => format!("{flag}: cannot listen on {address}: {error}"),
+        })
+    })
+}
+
+/// The contract around the way to the service.
+fn guarded(config: &Config, engine: &Engine) -> Result<Semel<Forward>, Failure> {
+    let mut options = Options::new(config.policy.clone());
+    options.service.clone_from(&config.service);
+    options.key = match config.key {
+        KeyPolicy::Optional => semel_http::KeyPolicy::Optional,
+        KeyPolicy::Required => semel_http::KeyPolicy::Required,
+    };
+    options.key_syntax = match config.key_syntax {
+        KeySyntax::Lenient => semel_http::Syntax::Lenient,
+        KeySyntax::Strict => semel_http::Syntax::Strict,
+    };
+    options.body.bytes_max = config.body_bytes_max;
+    options.kept_bytes_max = config.kept_bytes_max;
+    options.policy_link = statement::POLICY_PATH.to_owned();
+    let settings = Settings::new(options).map_err(|error| Failure::Usage(error.to_string()))?;
+    let layer = SemelLayer::new(engine.clone(), Arc::new(settings));
+    let connections = Connections::new(config.upstream.clone(), config.upstream_idle);
+    Ok(layer.layer(Forward::new(connections, config.upstream_timeout)))
+}
+
+fn start_worker(
+    number: usize,
+    listener: std::net::TcpListener,
+    shared: worker::Shared,
+) -> Result<std::thread::JoinHandle<()>, Failure> {
+    let serve = move || {
+        if let Err(error) = worker::run(listener, &shared) {
+            tracing::error!(%error, "a worker could not start");
+        }
+    };
+    let started = std::thread::Builder::new().name(format!("worker-{number}")).spawn(serve);
+    started.map_err(|error| Failure::Failed(format!("no thread for a worker: {error}")))
+}
+
+/// What is guarded, by what, and where it ends: before the first request.
+fn announce(statement: &Statement, listen: SocketAddr, admin: SocketAddr) {
+    let said = serde_json::to_string(statement).unwrap_or_default();
+    tracing::info!(%listen, %admin, gateway = said, "ready");
+    if io::IsTerminal::is_terminal(&io::stderr()) {
+        eprintln!(
+            "semel: http://{listen} guards {}, admin on http://{admin}\n\n{}",
+            statement.upstream,
+            statement.page()
+        );
+    }
+}
+
+async fn wait_for_signal() {
+    let (terminate, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
+        tracing::error!("no signal can be received: stop with SIGKILL, which loses nothing");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Not ready, no new connections, no new runs; then as long as it takes, up to the limit.
+async fn drain(config: &Config, engine: &Engine, stop: &worker::Stop) {
+    tracing::info!(running = stop.connections.len(), "stopping");
+    stop.stopping.cancel();
+    stop.connections.close();
+    let parked = engine.drain(config.drain_for).await;
+    // The runs have ended; what remains is to write their answers.
+    let _ = tokio::time::timeout(Duration::from_secs(2), stop.connections.wait()).await;
+    tracing::info!(parked, "stopped");
+    stop.stopped.cancel();
+}
+
+/// Frees space, in small pieces. Nothing waits for it: expiry is judged when a key is claimed.
+async fn sweep_for_ever(engine: Engine) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        loop {
+            match engine.sweep(SWEEP_LIMIT).await {
+                Ok(swept) if swept.total() >= SWEEP_LIMIT => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "sweep");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn no_listener(error: io::Error) -> Failure {
+    Failure::Failed(format!("cannot listen: {error}"))
+}

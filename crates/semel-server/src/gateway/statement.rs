@@ -1,0 +1,126 @@
+//! What a running gateway says of itself: at start, on `/readyz`, and on the policy page that every refusal links
+//! to. One text, made from the running configuration.
+
+use serde::Serialize;
+
+use crate::config::{Config, KeyPolicy, KeySyntax};
+use crate::values::{Size, Span};
+
+/// Where the policy page is, on the address that callers use.
+pub const POLICY_PATH: &str = "/.well-known/semel-policy";
+
+/// The `Link` to it.
+pub const POLICY_LINK: &str = "</.well-known/semel-policy>; rel=\"describedby\"";
+
+/// The running configuration, as its callers and operators need to know it.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs, reason = "each is a setting, described in `config`")]
+pub struct Statement {
+    pub upstream: String,
+    pub guarded: &'static str,
+    pub key: &'static str,
+    pub key_syntax: &'static str,
+    pub service: String,
+    pub scope: String,
+    pub store: String,
+    pub store_shared: bool,
+    pub on_unknown: &'static str,
+    pub replay_for: String,
+    pub remember_for: String,
+    pub body_bytes_max: String,
+    pub kept_bytes_max: String,
+    pub limits: Vec<String>,
+}
+
+impl Statement {
+    pub fn new(config: &Config, shared: bool) -> Statement {
+        Statement {
+            upstream: config.upstream.to_string(),
+            guarded: "POST and PATCH",
+            key: match config.key {
+                KeyPolicy::Optional => "optional",
+                KeyPolicy::Required => "required",
+            },
+            key_syntax: match config.key_syntax {
+                KeySyntax::Lenient => "lenient",
+                KeySyntax::Strict => "strict",
+            },
+            service: config.service.clone(),
+            scope: "the service and the Authorization header, hashed; without one, 'anonymous'".to_owned(),
+            store: without_password(&config.store),
+            store_shared: shared,
+            on_unknown: config.policy.on_unknown.as_str(),
+            replay_for: Span(config.policy.replay_for).to_string(),
+            remember_for: Span(config.policy.remember_for).to_string(),
+            body_bytes_max: Size(config.body_bytes_max).to_string(),
+            kept_bytes_max: Size(config.kept_bytes_max).to_string(),
+            limits: limits(config, shared),
+        }
+    }
+
+    /// The policy page: what a client must know (the draft asks for a published policy, section 2.5).
+    pub fn page(&self) -> String {
+        format!(
+            "Idempotency policy\n\n\
+             Guarded requests: {}. The Idempotency-Key header is {} here; a key is a string in quotes\n\
+             (or bare, where the syntax is lenient: it is {}), 1 to 255 bytes.\n\
+             A key belongs to one request: method, host, path, query, content type and body. With another\n\
+             request it is refused with 422.\n\
+             A completed request is replayed for {}, marked 'Idempotent-Replayed: true'. Its key is remembered\n\
+             for {}; a retry between the two is refused with 410, after that a key is new again.\n\
+             Keys are unique within {}.\n\
+             A request body may have {}, a response body is kept up to {}.\n\
+             An operation that may or may not have taken effect: {}.\n\n\
+             Where the guarantees end:\n{}",
+            self.guarded,
+            self.key,
+            self.key_syntax,
+            self.replay_for,
+            self.remember_for,
+            self.scope,
+            self.body_bytes_max,
+            self.kept_bytes_max,
+            self.on_unknown,
+            self.limits.iter().map(|limit| format!("- {limit}\n")).collect::<String>(),
+        )
+    }
+}
+
+fn limits(config: &Config, shared: bool) -> Vec<String> {
+    let mut limits = Vec::new();
+    if !shared {
+        limits.push(
+            "the store is a local one: it protects what goes through this gateway, and no other".to_owned(),
+        );
+    }
+    if config.key == KeyPolicy::Optional {
+        limits.push("a request without a key is not guarded (--key required refuses it)".to_owned());
+    }
+    limits.push(
+        "requests without Authorization share the scope 'anonymous'; a client whose token changes between its \
+         attempts makes a new operation of each"
+            .to_owned(),
+    );
+    limits.push(
+        "a 500 or 503 of the service is taken to mean that nothing took effect, and its key may be tried again"
+            .to_owned(),
+    );
+    if config.policy.on_unknown == semel::OnUnknown::Rerun {
+        limits.push("what is unknown is run again: at least once, not at most once".to_owned());
+    }
+    limits.push(format!(
+        "a key is remembered for {} from completion; after that it is new again",
+        Span(config.policy.remember_for)
+    ));
+    limits
+}
+
+fn without_password(store: &str) -> String {
+    match url::Url::parse(store) {
+        Ok(mut url) if url.password().is_some() => {
+            let _ = url.set_password(Some("***"));
+            url.to_string()
+        }
+        _ => store.to_owned(),
+    }
+}

@@ -1,0 +1,280 @@
+//! How durations, sizes and addresses are written: on the command line, in the environment and in TOML alike.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{self, Deserialize, Deserializer};
+
+/// A duration: `250ms`, `30s`, `5m`, `24h`, `30d`, or `forever`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+const UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 60 * 60_000), ("d", 24 * 60 * 60_000)];
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        if text == "forever" {
+            return Ok(Span(semel::FOREVER));
+        }
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| not_a_duration(text, None))?;
+        let millis = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, millis)| *millis);
+        let millis = millis.ok_or_else(|| not_a_duration(text, Some((number, unit))))?;
+        let total = number.checked_mul(millis).ok_or("it is too long; 'forever' has no end")?;
+        Ok(Span(Duration::from_millis(total)))
+    }
+}
+
+fn not_a_duration(text: &str, parts: Option<(u64, &str)>) -> String {
+    const FORMS: &str = "a duration is written 250ms, 30s, 5m, 24h, 30d or forever";
+    match parts {
+        None if nearest(text, ["forever"]).is_some() => format!("{FORMS}; did you mean 'forever'?"),
+        None => FORMS.into(),
+        Some((number, unit)) => {
+            let unit = nearest_unit(unit);
+            format!("{FORMS}; did you mean '{number}{unit}'?")
+        }
+    }
+}
+
+/// `sec`, `mins`, `hours` and `days` begin with their unit; nothing at all is most often seconds.
+fn nearest_unit(unit: &str) -> &'static str {
+    let unit = unit.to_ascii_lowercase();
+    let unit = unit.trim();
+    if unit.starts_with("mil") || unit == "msec" {
+        return "ms";
+    }
+    UNITS.iter().map(|(name, _)| *name).find(|name| *name != "ms" && unit.starts_with(name)).unwrap_or("s")
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == semel::FOREVER {
+            return f.write_str("forever");
+        }
+        let millis = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
+        let largest = UNITS.iter().rev().find(|(_, unit)| millis >= *unit && millis % unit == 0);
+        match largest {
+            Some((name, unit)) => write!(f, "{}{name}", millis / unit),
+            None => write!(f, "{millis}ms"),
+        }
+    }
+}
+
+/// A number of bytes: `1048576`, `64KiB`, `1MiB`, `1GiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub usize);
+
+const SIZES: [(&str, usize); 4] = [("", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        const FORMS: &str = "a size is written 65536, 64KiB, 1MiB or 1GiB";
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let number: usize = number.parse().map_err(|_| FORMS.to_owned())?;
+        let factor = SIZES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+        let factor = factor.ok_or_else(|| {
+            let near = SIZES[1..]
+                .iter()
+                .find(|(name, _)| name[..1].eq_ignore_ascii_case(unit.get(..1).unwrap_or("")));
+            near.map_or(FORMS.into(), |(name, _)| format!("{FORMS}; did you mean '{number}{name}'?"))
+        })?;
+        number.checked_mul(factor).map(Size).ok_or_else(|| "it is too large".into())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let largest = SIZES.iter().rev().find(|(_, unit)| self.0 >= *unit && self.0 % unit == 0);
+        let (name, unit) = largest.unwrap_or(&SIZES[0]);
+        write!(f, "{}{name}", self.0 / unit)
+    }
+}
+
+/// Where to listen: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address(pub SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        let forms = || match text.parse::<u16>().or_else(|_| text.trim_start_matches(':').parse::<u16>()) {
+            Ok(port) => format!("an address has a host and a port; did you mean '127.0.0.1:{port}'?"),
+            Err(_) => "an address is written 127.0.0.1:8080, [::1]:8080 or localhost:8080".to_owned(),
+        };
+        let (host, _) = text.rsplit_once(':').ok_or_else(forms)?;
+        if host.is_empty() {
+            return Err(forms());
+        }
+        text.to_socket_addrs().ok().and_then(|mut found| found.next()).map(Address).ok_or_else(forms)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The service behind the gateway: `http://HOST` or `http://HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// A name or an address; IPv6 without its brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl FromStr for Upstream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Upstream, String> {
+        const FORM: &str = "an upstream is written http://127.0.0.1:9000";
+        let Ok(url) = url::Url::parse(text) else { return Err(no_url(text, FORM)) };
+        match url.scheme() {
+            "http" => {}
+            "https" => return Err("https upstreams are not in this version yet; use http://".into()),
+            other => {
+                return Err(match nearest(other, ["http", "https"]) {
+                    Some(_) => format!("{FORM}; did you mean '{}'?", text.replacen(other, "http", 1)),
+                    None => no_url(text, FORM),
+                });
+            }
+        }
+        if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+            return Err(format!("{FORM}, without a path: the caller's path is kept"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(format!("{FORM}, without a user"));
+        }
+        let host = match url.host() {
+            Some(url::Host::Ipv6(address)) => address.to_string(),
+            Some(host) => host.to_string(),
+            None => return Err(FORM.into()),
+        };
+        Ok(Upstream { host, port: url.port_or_known_default().unwrap_or(80) })
+    }
+}
+
+/// `127.0.0.1:9000` and `localhost:9000` lack their scheme; the latter even parses as a URL of scheme `localhost`.
+fn no_url(text: &str, form: &str) -> String {
+    let candidate = format!("http://{text}");
+    match url::Url::parse(&candidate) {
+        Ok(url) if url.port().is_some() && !text.contains("//") => {
+            format!("{form}; did you mean '{candidate}'?")
+        }
+        _ => form.to_owned(),
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "http://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "http://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// The candidate that a misspelling was most likely meant to be.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, candidate)| candidate)
+}
+
+/// In TOML these are strings; a size may also be a plain number.
+macro_rules! from_toml {
+    ($($type:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    )*};
+}
+
+from_toml!(Span, Address, Upstream);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Bytes(usize),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Bytes(bytes) => Ok(Size(bytes)),
+            Written::Text(text) => text.parse().map_err(de::Error::custom),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_written_alike() {
+        for text in ["250ms", "30s", "5m", "24h", "30d", "forever"] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!(span.to_string().parse::<Span>(), Ok(span));
+        }
+        assert_eq!("90s".parse::<Span>(), Ok(Span(Duration::from_secs(90))));
+    }
+
+    #[test]
+    fn a_bad_duration_names_the_nearest_one() {
+        for (typo, meant) in
+            [("30", "30s"), ("30sec", "30s"), ("5min", "5m"), ("2hours", "2h"), ("foreverr", "forever")]
+        {
+            let error = typo.parse::<Span>().unwrap_err();
+            assert!(error.contains(&format!("'{meant}'")), "{typo}: {error}");
+        }
+        assert!("-5s".parse::<Span>().is_err());
+        assert!("".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn a_bad_size_names_the_nearest_one() {
+        assert_eq!("1MiB".parse(), Ok(Size(1 << 20)));
+        assert_eq!("512".parse(), Ok(Size(512)));
+        assert!("1MB".parse::<Size>().unwrap_err().contains("'1MiB'"));
+        assert!("99999999999999GiB".parse::<Size>().is_err());
+    }
+
+    #[test]
+    fn a_bad_upstream_names_the_nearest_one() {
+        for (typo, meant) in [
+            ("127.0.0.1:9000", "http://127.0.0.1:9000"),
+            ("localhost:9000", "http://localhost:9000"),
+            ("htp://127.0.0.1:9000", "http://127.0.0.1:9000"),
+        ] {
+            let error = typo.parse::<Upstream>().unwrap_err();
+            assert!(error.contains(&format!("'{meant}'")), "{typo}: {error}");
+        }
+        assert!("http://127.0.0.1:9000/base".parse::<Upstream>().unwrap_err().contains("without a path"));
+        assert_eq!("http://[::1]:9000".parse::<Upstream>().unwrap().to_string(), "http://[::1]:9000");
+    }
+
+    #[test]
+    fn a_port_alone_is_no_address() {
+        assert!(":8080".parse::<Address>().unwrap_err().contains("'127.0.0.1:8080'"));
+        assert!("8080".parse::<Address>().unwrap_err().contains("'127.0.0.1:8080'"));
+    }
+}
