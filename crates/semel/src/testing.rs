@@ -3,6 +3,7 @@
 //! - [`contract`]: one named test for every clause of the [`Store`](crate::Store) contract. A store's own tests
 //!   say `semel::contract_suite!(harness)` and get them all.
 //! - [`model`]: random histories, executed on a store and on the memory store, compared answer by answer.
+//! - [`fault`]: a store whose calls fail, and a runner that fails each call of a scenario in turn.
 //! - [`sample`]: requests and settlements to write tests with.
 //!
 //! Everything random comes from a seed that is printed when a test fails; `SEMEL_SEED=… cargo test` runs that
@@ -10,12 +11,14 @@
 
 pub mod clock;
 pub mod contract;
+pub mod fault;
 pub mod model;
 pub mod random;
 pub mod sample;
 
-pub use clock::ManualClock;
+pub use clock::{ManualClock, VirtualClock};
 pub use contract::{Harness, InspectHarness};
+pub use fault::{Fault, FaultyStore};
 pub use random::Random;
 
 /// Runs one test on a runtime of its own, with two threads: a race is one only when two things happen at once.
