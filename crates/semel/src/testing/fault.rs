@@ -4,6 +4,7 @@
 //! left out because nobody thought of it (redb tests its I/O in this way).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,11 +45,14 @@ impl Fault {
 }
 
 /// A store around another one. Clones are the same store.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     state: Arc<Mutex<Planned>>,
+    decide: Arc<Decide>,
 }
+
+type Decide = dyn Fn(&'static str) -> Option<Fault> + Send + Sync;
 
 #[derive(Debug, Default)]
 struct Planned {
@@ -60,7 +64,15 @@ impl FaultyStore {
     /// A store in which nothing fails yet.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
-        FaultyStore { inner, state: Arc::default() }
+        FaultyStore::deciding(inner, |_| None)
+    }
+
+    /// A store in which a function decides, for each call by its verb, whether it fails.
+    pub fn deciding(
+        inner: Arc<dyn Store>,
+        decide: impl Fn(&'static str) -> Option<Fault> + Send + Sync + 'static,
+    ) -> FaultyStore {
+        FaultyStore { inner, state: Arc::default(), decide: Arc::new(decide) }
     }
 
     /// Lets the `number`-th call from now on, counted from 1, meet with `fault`.
@@ -90,7 +102,7 @@ impl FaultyStore {
         let mut state = self.state();
         state.calls.push(verb);
         let number = state.calls.len();
-        state.faults.remove(&number)
+        state.faults.remove(&number).or_else(|| (self.decide)(verb))
     }
 
     /// One call through the plan. `call` does it on the store behind, as often as it is asked.
@@ -122,6 +134,12 @@ impl FaultyStore {
                 Err(lost())
             }
         }
+    }
+}
+
+impl fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStore").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
