@@ -10,7 +10,12 @@ use crate::values::{Span, nearest};
 
 /// Operations that take effect once, however often they arrive.
 #[derive(Debug, Parser)]
-#[command(name = "semel", version, about, max_term_width = 100)]
+#[command(
+    name = "semel",
+    version,
+    about = "Operations that take effect once, however often they arrive",
+    max_term_width = 100
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -4,6 +4,8 @@
 
 use std::process::ExitCode;
 
+use semel_store::ConnectError;
+
 mod admin;
 mod cli;
 mod config;
@@ -20,6 +22,16 @@ pub enum Failure {
     Usage(String),
     /// Exit code 1.
     Failed(String),
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Failure {
+        let text = format!("--store: {error}");
+        match error {
+            ConnectError::Url(_) | ConnectError::NotBuilt { .. } => Failure::Usage(text),
+            _ => Failure::Failed(text),
+        }
+    }
 }
 
 fn main() -> ExitCode {

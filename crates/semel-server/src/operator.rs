@@ -90,11 +90,11 @@ pub async fn sweep(args: Sweep) -> Result<(), Failure> {
 
 /// `semel migrate`.
 pub async fn migrate(args: Migrate) -> Result<(), Failure> {
-    let schema = semel_store::migrations(&url(&args.place)?).map_err(connect)?;
+    let schema = semel_store::migrations(&url(&args.place)?).map_err(Failure::from)?;
     if args.print {
         return say(format_args!("{}", schema.print().trim_end()));
     }
-    let applied = schema.migrate().await.map_err(connect)?;
+    let applied = schema.migrate().await.map_err(Failure::from)?;
     if applied.is_empty() {
         return say(format_args!("the schema is up to date"));
     }
@@ -109,7 +109,7 @@ fn url(place: &Where) -> Result<String, Failure> {
 
 /// An operator's command changes no schema: a gateway of another version may be running on it.
 async fn open(place: &Where) -> Result<Connected, Failure> {
-    semel_store::connect(&url(place)?, &Options::default()).await.map_err(connect)
+    semel_store::connect(&url(place)?, &Options::default()).await.map_err(Failure::from)
 }
 
 /// The one record that is meant. Several: the caller has to say which.
@@ -192,13 +192,6 @@ fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
 
 fn failed(error: StoreError) -> Failure {
     Failure::Failed(error.to_string())
-}
-
-fn connect(error: semel_store::ConnectError) -> Failure {
-    match error {
-        semel_store::ConnectError::Url(_) => Failure::Usage(format!("--store: {error}")),
-        error => Failure::Failed(format!("--store: {error}")),
-    }
 }
 
 fn unwritten(error: std::io::Error) -> Failure {

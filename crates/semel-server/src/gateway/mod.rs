@@ -104,10 +104,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
 /// Opens the store, and brings its schema up to date unless told not to.
 async fn open(config: &Config) -> Result<Connected, Failure> {
     let options = semel_store::Options { migrate: !config.no_migrate, ..semel_store::Options::default() };
-    semel_store::connect(&config.store, &options).await.map_err(|error| match error {
-        semel_store::ConnectError::Url(_) => Failure::Usage(format!("--store: {error}")),
-        error => Failure::Failed(format!("--store: {error}")),
-    })
+    semel_store::connect(&config.store, &options).await.map_err(Failure::from)
 }
 
 /// A listening socket, bound before anything is announced.

@@ -70,7 +70,7 @@ impl Statement {
              for {}; a retry between the two is refused with 410, after that a key is new again.\n\
              Keys are unique within {}.\n\
              A request body may have {}, a response body is kept up to {}.\n\
-             An operation that may or may not have taken effect: {}.\n\n\
+             An operation that may or may not have taken effect {}.\n\n\
              Where the guarantees end:\n{}",
             self.guarded,
             self.key,
@@ -80,7 +80,7 @@ impl Statement {
             self.scope,
             self.body_bytes_max,
             self.kept_bytes_max,
-            self.on_unknown,
+            if self.on_unknown == "rerun" { "is run again" } else { "is refused until somebody has looked" },
             self.limits.iter().map(|limit| format!("- {limit}\n")).collect::<String>(),
         )
     }
