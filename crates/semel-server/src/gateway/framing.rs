@@ -1,9 +1,9 @@
 //! A tripwire for request heads that two servers could read differently (RFC 9112 §2.2, §11.2).
 //!
-//! hyper refuses obsolete line folding, two lengths and broken chunks by itself, and [`front`](super::front)
-//! refuses a length beside a transfer coding. What hyper lets by is a line that ends in LF without CR. This
-//! wrapper follows where heads begin and end, and turns such an LF into NUL, which hyper answers with 400 and a
-//! closed connection: never a second request.
+//! hyper refuses obsolete line folding, lengths that differ and broken chunks by itself. What it lets by is a head
+//! line that ends in LF without CR, and a head that says twice how its body is framed: the same length again, or a
+//! length beside a transfer coding. This wrapper follows where heads begin and end, and turns the LF of such a line
+//! into NUL, which hyper answers with 400 and a closed connection: never a second request.
 //!
 //! It decides nothing about framing: hyper's reading counts. If the two ever disagreed, the worst would be a 400
 //! too many, or a bare LF that hyper reads as the end of a line, as it does without the wrapper.
@@ -76,7 +76,7 @@ struct Framing {
     long: bool,
     /// Whether the last byte seen was CR.
     cr: bool,
-    length: u64,
+    length: Option<u64>,
     chunked: bool,
 }
 
@@ -126,12 +126,28 @@ impl Framing {
         };
         self.keep(&bytes[..end]);
         if !self.cr {
-            bytes[end] = 0;
-            self.part = Part::Lost;
-            return &mut [];
+            return self.lose(&mut bytes[end]);
+        }
+        if self.part == Part::Head && self.is_second_framing() {
+            return self.lose(&mut bytes[end]);
         }
         self.end_line();
         &mut bytes[end + 1..]
+    }
+
+    /// Leaves the rest to hyper, which refuses it. In a chunk's size line it refuses the LF, and would take a NUL
+    /// for part of an extension.
+    fn lose<'a>(&mut self, lf: &mut u8) -> &'a mut [u8] {
+        if self.part != Part::ChunkSize {
+            *lf = 0;
+        }
+        self.part = Part::Lost;
+        &mut []
+    }
+
+    fn is_second_framing(&self) -> bool {
+        let is_framing = matches!(field(self.line.trim_ascii()), Some(Field::Length(_) | Field::Coding));
+        is_framing && (self.chunked || self.length.is_some())
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -158,27 +174,40 @@ impl Framing {
     }
 
     fn header(&mut self, line: &[u8]) -> Part {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Part::Head };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            self.chunked = true;
-        } else if name.eq_ignore_ascii_case(b"content-length") {
-            match number(value, 10) {
-                Some(length) if !self.long => self.length = length,
+        match field(line) {
+            Some(Field::Coding) => self.chunked = true,
+            Some(Field::Length(value)) => match number(value, 10) {
+                Some(length) if !self.long => self.length = Some(length),
                 _ => return Part::Lost,
-            }
+            },
+            None => {}
         }
         Part::Head
     }
 
     fn after_head(&mut self) -> Part {
-        let (chunked, length) = (std::mem::take(&mut self.chunked), std::mem::take(&mut self.length));
-        match length {
+        let (chunked, length) = (std::mem::take(&mut self.chunked), self.length.take());
+        match length.unwrap_or(0) {
             _ if chunked => Part::ChunkSize,
             0 => Part::Before,
             left => Part::Body { left },
         }
     }
+}
+
+/// What a header line says about the body's framing.
+enum Field<'a> {
+    Length(&'a [u8]),
+    Coding,
+}
+
+fn field(line: &[u8]) -> Option<Field<'_>> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        return Some(Field::Coding);
+    }
+    name.eq_ignore_ascii_case(b"content-length").then_some(Field::Length(value))
 }
 
 /// A chunk's size line; the CRLF behind the chunk counts as part of it.
@@ -223,6 +252,23 @@ mod tests {
         ] {
             assert!(watched(text).iter().all(|seen| seen.matches('\0').count() == 1), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_second_framing_ends_in_nul() {
+        let framings =
+            ["Content-Length: 2", "content-length:2", "Transfer-Encoding: chunked", "TRANSFER-ENCODING: x"];
+        for (one, other) in framings.iter().flat_map(|one| framings.map(|other| (one, other))) {
+            let text = format!("POST / HTTP/1.1\r\n{one}\r\nHost: h\r\n{other}\r\n\r\nhi");
+            let refused = format!("POST / HTTP/1.1\r\n{one}\r\nHost: h\r\n{other}\r\0\r\nhi");
+            assert!(watched(&text).iter().all(|seen| *seen == refused), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_bare_lf_in_a_chunk_size_line_is_left_to_hyper() {
+        let text = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\nb\r\nx\r\n0\r\n\r\n";
+        assert!(watched(text).iter().all(|seen| seen == text));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{Method, StatusCode, Uri, Version};
 
 /// Headers that mean something to one connection only (RFC 9110 §7.6.1), beside those that Connection names.
@@ -49,15 +49,21 @@ pub fn admit(parts: &mut Parts, peer: IpAddr) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// One framing. hyper already refuses lengths that differ; it lets a length pass beside a transfer coding, and the
-/// same length twice. Both have made two requests out of one elsewhere (RFC 9112 §6.1, §11.2).
+/// One framing. Of two in a head hyper drops one, so [`framing`](super::framing) has refused them before; here they
+/// would be refused if it had not (RFC 9112 §6.1, §11.2).
+///
+/// Of the codings only `chunked` is undone here. Another one below it would pass as if it were the body.
 fn framing(parts: &Parts) -> Result<(), Refusal> {
     let lengths = parts.headers.get_all(header::CONTENT_LENGTH).iter().count();
-    let coded = parts.headers.contains_key(header::TRANSFER_ENCODING);
-    if lengths > 1 || (lengths == 1 && coded) {
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let (coding, more) = (codings.next(), codings.next().is_some());
+    if lengths > 1 || more || (lengths == 1 && coding.is_some()) {
         return Err(refused("two framings: more than one of Content-Length and Transfer-Encoding"));
     }
-    if coded && parts.version < Version::HTTP_11 {
+    if coding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Err(refused("a Transfer-Encoding other than chunked"));
+    }
+    if coding.is_some() && parts.version < Version::HTTP_11 {
         return Err(refused("Transfer-Encoding in a request older than HTTP/1.1"));
     }
     if parts.method == Method::CONNECT {
@@ -76,10 +82,21 @@ fn host(parts: &Parts) -> Result<HeaderValue, Refusal> {
     if first.is_none() && parts.version >= Version::HTTP_11 {
         return Err(refused("no Host"));
     }
+    if first.is_some_and(|host| !is_host(host))
+        || (parts.uri.scheme().is_none() && parts.uri.authority().is_some())
+    {
+        return Err(refused("a Host or a target that names no host"));
+    }
     let named = parts.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
     let named = named.transpose().map_err(|_| refused("the target's host is none"))?;
     // HTTP/1.0 may name none; then it is this one.
     Ok(named.or_else(|| first.cloned()).unwrap_or_else(|| HeaderValue::from_static("localhost")))
+}
+
+/// A host and perhaps a port, or nothing (RFC 9110 §7.2): never a user, a path or a list, which the service might
+/// read otherwise.
+fn is_host(value: &HeaderValue) -> bool {
+    value.is_empty() || (!value.as_bytes().contains(&b'@') && Authority::try_from(value.as_bytes()).is_ok())
 }
 
 fn addressed_by_path(target: &Uri) -> Uri {
@@ -168,6 +185,21 @@ mod tests {
         for (name, value) in [("content-length", "5"), ("transfer-encoding", "chunked")] {
             assert!(admitted(post().header("content-length", "5").header(name, value)).is_err());
         }
+        for coding in ["gzip, chunked", "identity, chunked", "chunked, chunked"] {
+            assert!(admitted(post().header("transfer-encoding", coding)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+        let with = |host: &str| admitted(http::Request::post("/").header("host", host));
+        for host in ["", "shop.example", "127.0.0.1:8080", "[::1]:8080", "localhost"] {
+            assert!(with(host).is_ok(), "{host}");
+        }
+        for host in ["a b", "a/b", "a, b", "user@shop.example", "a:port:80"] {
+            assert!(with(host).is_err(), "{host}");
+        }
+        assert!(admitted(post().uri("shop.example:80")).is_err());
     }
 
     #[test]
