@@ -160,7 +160,10 @@ const PLANNED: [&str; 8] =
     ["postgres", "postgresql", "mysql", "mariadb", "redis", "rediss", "redis+cluster", "rediss+cluster"];
 
 fn parse(url: &str) -> Result<Place, ConnectError> {
-    let Some((scheme, rest)) = url.split_once(':') else { return Err(unknown(url)) };
+    let Some((scheme, rest)) = url.split_once(':') else {
+        let text = format!("{url:?} is no store's URL: a file is written sqlite://semel.db");
+        return Err(ConnectError::Url(text));
+    };
     match scheme {
         "memory" if rest.is_empty() => Ok(Place::Memory),
         "memory" => Err(ConnectError::Url("nothing may follow memory: in a store's URL".to_owned())),
@@ -207,3 +210,6 @@ fn unknown(scheme: &str) -> ConnectError {
 fn likeness(scheme: &str, form: &str) -> f64 {
     strsim::jaro_winkler(&scheme.to_ascii_lowercase(), form.trim_end_matches([':', '/']))
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,3 +174,6 @@ impl fmt::Debug for SqliteStore {
         f.debug_struct("SqliteStore").field("file", &self.file.path()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

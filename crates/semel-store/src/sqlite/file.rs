@@ -13,8 +13,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::error::{Failure, Step};
 
 /// WAL pages between two checkpoints. The writer makes them, within a commit: more pages are fewer stalls, each
-/// of them longer. 4,000 pages are 16 MiB.
-const CHECKPOINT_PAGES: u32 = 4_000;
+/// of them longer. Measured with 32 callers, 1,000, 4,000 and 8,000 pages differ by less than the noise in pairs a
+/// second, but the slowest hundredth waits 7, 10 and 5 ms. 8,000 pages are 32 MiB.
+const CHECKPOINT_PAGES: u32 = 8_000;
 
 /// How long a wait for the lock sleeps between two looks. Short, because another gateway's writer leaves only
 /// short gaps between its transactions, and SQLite's own handler soon sleeps 100 ms at a time.

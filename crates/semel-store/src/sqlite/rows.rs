@@ -28,7 +28,7 @@ pub(super) use columns;
 pub(super) const COLUMNS: usize = 23;
 
 /// One statement, so row, outcome and input are of one snapshot.
-const LOAD: &str = concat!("SELECT ", columns!(), " FROM records WHERE key = ?1 AND scope = ?2");
+pub(super) const LOAD: &str = concat!("SELECT ", columns!(), " FROM records WHERE key = ?1 AND scope = ?2");
 
 /// The columns that every write sets, `?1` to `?21`. Key, scope and generated columns are not among them.
 const INSERT: &str = "INSERT INTO records (fence, attempt, spent, attempts, algorithm, digest, bound_by, doubt, \
