@@ -1,0 +1,279 @@
+//! The real program as a child process.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use tempfile::TempDir;
+
+use super::{Answer, Call, Client, DEADLINE, Operator, Random, until};
+
+/// How to start a gateway: again and again on the same store and the same address.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    upstream: SocketAddr,
+    listen: Option<SocketAddr>,
+    store: PathBuf,
+    args: Vec<OsString>,
+    environment: Vec<(String, String)>,
+    /// Goes away with the last launch.
+    directory: Arc<TempDir>,
+}
+
+/// A running gateway. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    launch: Launch,
+    child: Child,
+    log: Arc<Log>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// What the child has written to its standard error.
+#[derive(Debug, Default)]
+struct Log {
+    lines: Mutex<Lines>,
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Launch {
+    pub(crate) fn new(upstream: SocketAddr) -> Launch {
+        let directory = tempfile::tempdir().expect("a directory for the test");
+        let store = directory.path().join("semel.db");
+        let directory = Arc::new(directory);
+        Launch { upstream, listen: None, store, args: Vec::new(), environment: Vec::new(), directory }
+    }
+
+    pub(crate) fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Launch {
+        self.args.extend(args.into_iter().map(OsString::from));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Launch {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A directory for whatever else the test needs.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn store_file(&self) -> &Path {
+        &self.store
+    }
+
+    pub(crate) fn store(&self) -> String {
+        format!("sqlite://{}", self.store.display())
+    }
+
+    /// The operator's commands on the same store.
+    pub(crate) fn operator(&self) -> Operator {
+        Operator::new(&self.store())
+    }
+
+    /// Starts it and waits until it is ready.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready.
+    pub(crate) fn start(&self) -> Gateway {
+        let listen = self.listen.unwrap_or_else(free_address);
+        let mut gateway = self.spawn(listen);
+        match gateway.wait_ready() {
+            Ok(()) => gateway,
+            // Somebody else took the address after it was tried.
+            Err(reason) if self.listen.is_none() && reason.contains("is taken by another process") => {
+                self.start()
+            }
+            Err(reason) => panic!("the gateway is not ready: {reason}"),
+        }
+    }
+
+    /// The command line, without a setting from the environment of the tests.
+    pub(crate) fn command(&self, listen: SocketAddr) -> Command {
+        let mut command = semel();
+        command.arg("gateway").arg("--upstream").arg(format!("http://{}", self.upstream));
+        command.arg("--listen").arg(listen.to_string()).args(["--admin", "127.0.0.1:0"]);
+        command.arg("--store").arg(self.store()).args(&self.args);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    fn spawn(&self, listen: SocketAddr) -> Gateway {
+        let mut child = self.command(listen).spawn().expect("the program starts");
+        let log = Arc::new(Log::default());
+        let (lines, stderr) = (log.clone(), child.stderr.take().expect("a pipe"));
+        std::thread::spawn(move || lines.fill(stderr));
+        let launch = Launch { listen: Some(listen), ..self.clone() };
+        Gateway { launch, child, log, listen, admin: ([127, 0, 0, 1], 0).into() }
+    }
+}
+
+impl Gateway {
+    /// A gateway with a store of its own.
+    pub(crate) fn start(upstream: SocketAddr, args: &[&str]) -> Gateway {
+        Launch::new(upstream).args(args.iter().copied()).start()
+    }
+
+    /// How this one was started, its address included.
+    pub(crate) fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// The operator's commands beside it.
+    pub(crate) fn operator(&self) -> Operator {
+        self.launch.operator()
+    }
+
+    /// Ends it as `kill -9` does, and starts it again on the same store and address.
+    pub(crate) fn restart(mut self) -> Gateway {
+        self.kill();
+        self.launch.start()
+    }
+
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let ready = self.log.wait(|line| line.contains("\"ready\"") && line.contains("\"admin\""));
+        let line = ready.ok_or_else(|| self.log())?;
+        let line: serde_json::Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        let address = |name: &str| line[name].as_str().and_then(|address| address.parse().ok());
+        self.listen = address("listen").ok_or("no listen in it")?;
+        self.admin = address("admin").ok_or("no admin in it")?;
+        Ok(())
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.listen).expect("the gateway accepts")
+    }
+
+    /// A request on a connection of its own.
+    pub(crate) fn call(&self, call: &Call) -> Answer {
+        self.connect().call(call).expect("the gateway answers")
+    }
+
+    /// A GET on the admin address.
+    pub(crate) fn admin(&self, path: &str) -> Answer {
+        let mut client = Client::connect(self.admin).expect("the admin address accepts");
+        client.call(&Call::new("GET", path)).expect("the admin address answers")
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the child is there");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Stops it where it stands (SIGSTOP), and returns when it has stopped.
+    pub(crate) fn freeze(&self) {
+        self.send(Signal::STOP);
+        let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("it is a child");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it ended instead of stopping");
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub(crate) fn thaw(&self) {
+        self.send(Signal::CONT);
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> ExitStatus {
+        let _ = self.child.kill();
+        self.child.wait().expect("it is a child")
+    }
+
+    /// Waits until it has ended by itself.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        until("the gateway ends", || self.child.try_wait().expect("it is a child"))
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it is a child")
+    }
+
+    /// Waits for a line of its log. `None`: it has ended without one.
+    pub(crate) fn wait_for_log(&self, fits: impl Fn(&str) -> bool) -> Option<String> {
+        self.log.wait(fits)
+    }
+
+    /// What it has said so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lines.lock().unwrap().lines.join("\n")
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let lines = self.log.lines.lock().unwrap();
+            let start = lines.lines.len().saturating_sub(100);
+            eprintln!("--- the end of the gateway's log\n{}\n---", lines.lines[start..].join("\n"));
+        }
+    }
+}
+
+impl Log {
+    fn fill(&self, stderr: ChildStderr) {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            self.lines.lock().unwrap().lines.push(line);
+            self.more.notify_all();
+        }
+        self.lines.lock().unwrap().ended = true;
+        self.more.notify_all();
+    }
+
+    fn wait(&self, fits: impl Fn(&str) -> bool) -> Option<String> {
+        let end = Instant::now() + DEADLINE;
+        let mut lines = self.lines.lock().unwrap();
+        let mut seen = 0;
+        loop {
+            if let Some(line) = lines.lines[seen..].iter().find(|line| fits(line)) {
+                return Some(line.clone());
+            }
+            seen = lines.lines.len();
+            let left = end.saturating_duration_since(Instant::now());
+            if lines.ended || left.is_zero() {
+                return None;
+            }
+            lines = self.more.wait_timeout(lines, left).unwrap().0;
+        }
+    }
+}
+
+/// The program, without a setting from the environment of the tests.
+pub(super) fn semel() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEMEL_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// An address that nobody listens on, and that the system gives to nobody who asks for any port: below the range
+/// that outgoing connections get theirs from. Otherwise, while a gateway is down, another process could take its
+/// port, or a client that connects to it could be given that very port and be connected to itself.
+pub(crate) fn free_address() -> SocketAddr {
+    let mut random = Random::new(Random::seed_of_now() ^ u64::from(std::process::id()).rotate_left(32));
+    until("a free port", || {
+        let port = 10_000 + random.below(22_000) as u16;
+        TcpListener::bind(("127.0.0.1", port)).ok().and_then(|listener| listener.local_addr().ok())
+    })
+}
