@@ -10,7 +10,6 @@ use crate::config::LogLevel;
 ///
 /// When the queue is full, lines are dropped rather than requests held: a log of decisions is not the record of
 /// them, the store is.
-#[must_use]
 pub fn start(level: LogLevel) -> WorkerGuard {
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     let level = match level {

@@ -94,7 +94,7 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let largest = SIZES.iter().rev().find(|(_, unit)| self.0 >= *unit && self.0 % unit == 0);
+        let largest = SIZES.iter().rev().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
         let (name, unit) = largest.unwrap_or(&SIZES[0]);
         write!(f, "{}{name}", self.0 / unit)
     }
