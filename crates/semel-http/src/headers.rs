@@ -98,7 +98,7 @@ fn is_for_the_first_moment(name: &str) -> bool {
 }
 
 fn is_trace(name: &str) -> bool {
-    const PREFIXES: [&str; 3] = ["x-b3-", "x-datadog-", "x-amzn-"];
+    const PREFIXES: [&str; 2] = ["x-b3-", "x-datadog-"];
     matches!(
         name,
         "traceparent"
@@ -109,6 +109,8 @@ fn is_trace(name: &str) -> bool {
             | "uber-trace-id"
             | "x-cloud-trace-context"
             | "x-trace-id"
+            | "x-amzn-trace-id"
+            | "x-amzn-requestid"
             | "x-amz-request-id"
             | "x-request-id"
             | "request-id"

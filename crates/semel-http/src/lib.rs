@@ -82,3 +82,7 @@ pub use problem::{Code, Effect, Problem, Row, TABLE};
 pub use service::Semel;
 pub use settings::{KeyPolicy, Options, Settings, SettingsError};
 pub use verdict::Statuses;
+
+/// Names and meanings of this crate's metrics, for whoever installs a recorder.
+pub const METRICS: &[(&str, &str)] =
+    &[("semel_unguarded_total", "Requests of a guarded method without a key.")];

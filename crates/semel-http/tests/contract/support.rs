@@ -1,7 +1,5 @@
 //! A shop behind the layer: a service that counts its runs, over a memory store on the runtime's own (paused) time.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
-
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,13 +24,13 @@ use tokio::time::Instant;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
-pub type Answered = Result<Response<Body>, Failure>;
+pub(crate) type Answered = Result<Response<Body>, Failure>;
 type Inner = BoxCloneSyncService<Request<Body>, Response<Body>, Failure>;
 
 /// The inner service's error. What matters may be further down its chain.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Failure(#[source] BoxError);
+pub(crate) struct Failure(#[source] BoxError);
 
 impl From<&str> for Failure {
     fn from(reason: &str) -> Failure {
@@ -46,24 +44,24 @@ impl From<NotSent> for Failure {
     }
 }
 
-pub struct Shop {
-    pub service: Semel<Inner>,
-    pub engine: Engine,
-    pub store: Arc<Switch>,
+pub(crate) struct Shop {
+    pub(crate) service: Semel<Inner>,
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<Switch>,
     runs: Arc<AtomicU32>,
 }
 
 /// A response that arrived whole.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Shop {
     /// The defaults, parking what is unknown. `handle` gets the number of the run, from 1.
-    pub fn new<F, Fut>(handle: F) -> Shop
+    pub(crate) fn new<F, Fut>(handle: F) -> Shop
     where
         F: Fn(u32, Request<Body>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Answered> + Send + 'static,
@@ -71,7 +69,7 @@ impl Shop {
         Shop::with(|_| {}, handle)
     }
 
-    pub fn with<F, Fut>(change: impl FnOnce(&mut Options), handle: F) -> Shop
+    pub(crate) fn with<F, Fut>(change: impl FnOnce(&mut Options), handle: F) -> Shop
     where
         F: Fn(u32, Request<Body>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Answered> + Send + 'static,
@@ -92,36 +90,36 @@ impl Shop {
     }
 
     /// Always the same answer.
-    pub fn answering(status: u16, body: &'static str) -> Shop {
+    pub(crate) fn answering(status: u16, body: &'static str) -> Shop {
         Shop::new(move |_, _| async move { Ok(respond(status, &[], body)) })
     }
 
-    pub fn runs(&self) -> u32 {
+    pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }
 
     /// The answer with its body still to be read.
-    pub async fn open(&self, request: Request<Body>) -> Response<Body> {
+    pub(crate) async fn open(&self, request: Request<Body>) -> Response<Body> {
         self.service.clone().oneshot(request).await.expect("only an unguarded request fails")
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Reply {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
         Reply::read(self.open(request).await).await
     }
 
     /// Sends it, and leaves the waiting to a task.
-    pub fn start(&self, request: Request<Body>) -> JoinHandle<Reply> {
+    pub(crate) fn start(&self, request: Request<Body>) -> JoinHandle<Reply> {
         let sent = self.service.clone().oneshot(request);
         tokio::spawn(async { Reply::read(sent.await.expect("only an unguarded request fails")).await })
     }
 
     /// The records of a key, in every scope.
-    pub async fn records(&self, key: &str) -> Vec<Entry> {
+    pub(crate) async fn records(&self, key: &str) -> Vec<Entry> {
         self.store.memory.find_key(&Key::new(key).unwrap(), 10).await.unwrap()
     }
 
     /// The state of the only record of a key.
-    pub async fn state(&self, key: &str) -> &'static str {
+    pub(crate) async fn state(&self, key: &str) -> &'static str {
         match &self.records(key).await[..] {
             [] => "absent",
             [entry] => entry.view.name(),
@@ -130,39 +128,39 @@ impl Shop {
     }
 
     /// What is stored for a key, in every byte that a dump would show.
-    pub async fn outcome(&self, key: &str) -> Bytes {
+    pub(crate) async fn outcome(&self, key: &str) -> Bytes {
         match &self.records(key).await[0].view {
             View::Completed { outcome } => outcome.bytes.clone(),
             other => panic!("not completed: {other:?}"),
         }
     }
 
-    pub async fn number_of_records(&self) -> usize {
+    pub(crate) async fn number_of_records(&self) -> usize {
         self.store.memory.list(&Filter::default(), None, 100).await.unwrap().len()
     }
 }
 
 impl Reply {
-    pub async fn read(response: Response<Body>) -> Reply {
+    pub(crate) async fn read(response: Response<Body>) -> Reply {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.expect("a whole body").to_bytes();
         Reply { status: parts.status, headers: parts.headers, body }
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    pub fn is_replay(&self) -> bool {
+    pub(crate) fn is_replay(&self) -> bool {
         self.header("idempotent-replayed") == Some("true")
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).expect("JSON")
     }
 
     /// The code of a refusal, after checking what every refusal has.
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         assert_eq!(self.header("link"), Some("</.well-known/semel-policy>; rel=\"describedby\""));
         assert!(!self.headers.contains_key("idempotent-replayed"));
@@ -175,17 +173,17 @@ impl Reply {
         code
     }
 
-    pub fn effect(&self) -> String {
+    pub(crate) fn effect(&self) -> String {
         self.json()["effect"].as_str().expect("an effect").to_owned()
     }
 }
 
 /// `POST /charges` with a key.
-pub fn post(key: &str) -> Request<Body> {
+pub(crate) fn post(key: &str) -> Request<Body> {
     posting(key, "{\"amount\":5}")
 }
 
-pub fn posting(key: &str, body: impl Into<Body>) -> Request<Body> {
+pub(crate) fn posting(key: &str, body: impl Into<Body>) -> Request<Body> {
     Request::post("/charges")
         .header("host", "shop.example")
         .header("content-type", "application/json")
@@ -195,12 +193,12 @@ pub fn posting(key: &str, body: impl Into<Body>) -> Request<Body> {
 }
 
 /// The same with one more header.
-pub fn with(mut request: Request<Body>, name: &'static str, value: &'static str) -> Request<Body> {
+pub(crate) fn with(mut request: Request<Body>, name: &'static str, value: &'static str) -> Request<Body> {
     request.headers_mut().append(name, value.parse().unwrap());
     request
 }
 
-pub fn respond(
+pub(crate) fn respond(
     status: u16,
     headers: &[(&'static str, &'static str)],
     body: impl Into<Body>,
@@ -212,42 +210,42 @@ pub fn respond(
     response.body(body.into()).unwrap()
 }
 
-pub async fn body_of(request: Request<Body>) -> Bytes {
+pub(crate) async fn body_of(request: Request<Body>) -> Bytes {
     request.into_body().collect().await.unwrap().to_bytes()
 }
 
 /// Where a handler waits until the test lets it go on, and the test until the handler has come.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<(Semaphore, Semaphore)>);
+pub(crate) struct Gate(Arc<(Semaphore, Semaphore)>);
 
 impl Gate {
-    pub fn new() -> Gate {
+    pub(crate) fn new() -> Gate {
         Gate(Arc::new((Semaphore::new(0), Semaphore::new(0))))
     }
 
-    pub async fn pass(&self) {
+    pub(crate) async fn pass(&self) {
         self.0.0.add_permits(1);
         self.0.1.acquire().await.unwrap().forget();
     }
 
-    pub async fn entered(&self) {
+    pub(crate) async fn entered(&self) {
         self.0.0.acquire().await.unwrap().forget();
     }
 
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.0.1.add_permits(1);
     }
 }
 
 /// A body in chunks that counts how often it is asked.
-pub struct Chunks {
+pub(crate) struct Chunks {
     chunks: VecDeque<Result<Bytes, BoxError>>,
     asked: Arc<AtomicUsize>,
     at_end: AtEnd,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum AtEnd {
+pub(crate) enum AtEnd {
     Close,
     /// Nothing comes any more, and no end.
     Hang,
@@ -255,17 +253,18 @@ pub enum AtEnd {
 }
 
 impl Chunks {
-    pub fn new(chunks: Vec<&'static [u8]>, at_end: AtEnd) -> (Body, Arc<AtomicUsize>) {
+    /// These chunks, as a body, and how often it was asked.
+    pub(crate) fn body(chunks: Vec<&'static [u8]>, at_end: AtEnd) -> (Body, Arc<AtomicUsize>) {
         Chunks::of(chunks.into_iter().map(|chunk| Ok(Bytes::from_static(chunk))).collect(), at_end)
     }
 
-    pub fn of(chunks: VecDeque<Result<Bytes, BoxError>>, at_end: AtEnd) -> (Body, Arc<AtomicUsize>) {
+    pub(crate) fn of(chunks: VecDeque<Result<Bytes, BoxError>>, at_end: AtEnd) -> (Body, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         (Body::new(Chunks { chunks, asked: asked.clone(), at_end }), asked)
     }
 
     /// These chunks, then an error.
-    pub fn broken(chunks: Vec<&'static [u8]>) -> Body {
+    pub(crate) fn broken(chunks: Vec<&'static [u8]>) -> Body {
         let chunks = chunks.into_iter().map(|chunk| Ok(Bytes::from_static(chunk)));
         Chunks::of(chunks.chain([Err("connection reset".into())]).collect(), AtEnd::Close).0
     }
@@ -305,11 +304,11 @@ impl Clock for RuntimeClock {
 
 /// A memory store whose verbs can be turned off.
 #[derive(Debug)]
-pub struct Switch {
-    pub memory: MemoryStore,
-    pub claims_fail: AtomicBool,
-    pub settles_fail: AtomicBool,
-    pub calls: AtomicUsize,
+pub(crate) struct Switch {
+    pub(crate) memory: MemoryStore,
+    pub(crate) claims_fail: AtomicBool,
+    pub(crate) settles_fail: AtomicBool,
+    pub(crate) calls: AtomicUsize,
 }
 
 impl Switch {

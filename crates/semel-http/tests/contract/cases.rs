@@ -1,17 +1,17 @@
 //! Public failures of other systems, each by its number in the list of cases.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{AtEnd, Chunks, Gate, Reply, Shop, body_of, post, posting, respond, with};
 use bytes::Bytes;
 use http::{HeaderName, Request, StatusCode};
 use http_body_util::BodyExt;
 use semel::{OnUnknown, Policy};
 use semel_http::Body;
-use support::{AtEnd, Chunks, Gate, Shop, body_of, post, posting, respond, with};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn c44_no_session_material_is_kept_or_replayed() {
 #[tokio::test(start_paused = true)]
 async fn c49_a_streamed_body_is_kept_whole_also_for_who_stopped_reading() {
     let shop = Shop::new(|_, _| async {
-        let (body, _) = Chunks::new(vec![b"one ", b"two ", b"three ", b"four ", b"five"], AtEnd::Trailers);
+        let (body, _) = Chunks::body(vec![b"one ", b"two ", b"three ", b"four ", b"five"], AtEnd::Trailers);
         Ok(respond(200, &[("trailer", "x-trailer"), ("transfer-encoding", "chunked")], body))
     });
     let mut first = shop.open(post("k")).await;
@@ -215,7 +215,7 @@ async fn c74_the_body_is_bounded_and_no_body_is_an_empty_one() {
     shop.send(posting("k-empty", Body::empty())).await;
     let announced = with(posting("k-empty", Body::from("")), "content-length", "0");
     assert!(shop.send(announced).await.is_replay());
-    let (chunked, _) = Chunks::new(vec![], AtEnd::Close);
+    let (chunked, _) = Chunks::body(vec![], AtEnd::Close);
     assert!(shop.send(with(posting("k-empty", chunked), "transfer-encoding", "chunked")).await.is_replay());
 }
 
@@ -244,10 +244,8 @@ async fn c83_losing_the_race_is_no_error() {
 }
 
 /// Results in the order in which they come.
-fn in_order_of_arrival(
-    tasks: Vec<tokio::task::JoinHandle<support::Reply>>,
-) -> tokio::sync::mpsc::UnboundedReceiver<u16> {
-    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+fn in_order_of_arrival(tasks: Vec<JoinHandle<Reply>>) -> UnboundedReceiver<u16> {
+    let (sender, receiver) = unbounded_channel();
     for task in tasks {
         let sender = sender.clone();
         tokio::spawn(async move { sender.send(task.await.unwrap().status.as_u16()) });
@@ -257,7 +255,8 @@ fn in_order_of_arrival(
 
 #[tokio::test]
 async fn c84_status_headers_and_bytes_are_those_of_the_first_answer() {
-    let answers: [(u16, &[(&str, &str)], &str); 7] = [
+    type Lines = &'static [(&'static str, &'static str)];
+    let answers: [(u16, Lines, &str); 7] = [
         (201, &[("location", "/1"), ("etag", "\"1\"")], "created"),
         (202, &[("link", "</a>"), ("link", "</b>")], ""),
         (204, &[], ""),
@@ -294,7 +293,7 @@ async fn c84_what_has_no_body_is_replayed_without_one_whatever_was_sent() {
 async fn c89_a_key_of_255_bytes_is_taken_and_one_of_256_refused() {
     let shop = Shop::answering(201, "");
     assert_eq!(shop.send(post(&"k".repeat(255))).await.status, 201);
-    assert_eq!(shop.send(post(&("k".repeat(254) + "x"))).await.is_replay(), false);
+    assert!(!shop.send(post(&("k".repeat(254) + "x"))).await.is_replay());
     for long in ["k".repeat(256), "k".repeat(8192)] {
         assert_eq!(shop.send(post(&long)).await.code(), "key-malformed");
     }
@@ -322,7 +321,7 @@ async fn c93_a_failure_that_passes_is_not_pinned_to_the_key() {
 #[tokio::test]
 async fn c98_each_answer_has_the_framing_of_its_own_bytes() {
     let shop = Shop::new(|_, _| async {
-        let (chunked, _) = Chunks::new(vec![b"ab", b"cd", b"e"], AtEnd::Trailers);
+        let (chunked, _) = Chunks::body(vec![b"ab", b"cd", b"e"], AtEnd::Trailers);
         Ok(respond(200, &[("transfer-encoding", "chunked"), ("trailer", "x-trailer")], chunked))
     });
     for _ in 0..2 {
