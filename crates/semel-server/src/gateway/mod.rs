@@ -91,6 +91,9 @@ async fn serve(config: Config) -> Result<(), Failure> {
             start_worker(number, listener, shared)
         })
         .collect::<Result<Vec<_>, Failure>>()?;
+    // The workers' handles are the only ones left: when they stop accepting, a caller is refused, instead of
+    // waiting in the socket's queue for a gateway that is going.
+    drop(listener);
     announce(&statement, address, admin_address);
 
     wait_for_signal().await;
