@@ -1,20 +1,18 @@
-//! Processes that are killed, stopped, starved of their store, and started again: what was promised holds.
+//! Processes that are killed, stopped, put to sleep and starved of their store: what was promised holds.
+//!
+//! `SEMEL_SEED` replays the random choices of a run (not its timing), `SEMEL_LONG=1` makes ten times as many.
 
 mod support;
 
-use support::{Call, Launch, Service};
-
-#[test]
-fn killed_at_rest_it_replays_after_a_restart() {
-    let service = Service::plain();
-    let gateway = Launch::new(service.address()).start();
-    let call = Call::post("/charges", "rest-1").body("amount=1200");
-    let first = gateway.call(&call);
-    assert_eq!(first.status, 201);
-
-    let gateway = gateway.restart();
-    let again = gateway.call(&call);
-    assert!(again.is_replay());
-    assert_eq!((again.status, &again.body), (201, &first.body));
-    assert_eq!(service.ledger().effects("rest-1"), 1);
-}
+#[path = "crash/audit.rs"]
+mod audit;
+#[path = "crash/campaign.rs"]
+mod campaign;
+#[path = "crash/load.rs"]
+mod load;
+#[path = "crash/outage.rs"]
+mod outage;
+#[path = "crash/quiet.rs"]
+mod quiet;
+#[path = "crash/stop.rs"]
+mod stop;

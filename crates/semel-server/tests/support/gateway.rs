@@ -6,12 +6,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
-use super::{Answer, Call, Client, DEADLINE, Operator, Random, until};
+use super::{Answer, Call, Client, DEADLINE, Operator, Random, WriteLock, until};
 
 /// How to start a gateway: again and again on the same store and the same address.
 #[derive(Debug, Clone)]
@@ -66,6 +67,18 @@ impl Launch {
         self
     }
 
+    /// With an address that is chosen now instead of at the start.
+    pub(crate) fn fixed(self) -> Launch {
+        Launch { listen: Some(free_address()), ..self }
+    }
+
+    /// # Panics
+    ///
+    /// When it is not chosen yet.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listen.expect("a fixed address")
+    }
+
     /// A directory for whatever else the test needs.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
@@ -91,7 +104,7 @@ impl Launch {
     /// When it does not become ready.
     pub(crate) fn start(&self) -> Gateway {
         let listen = self.listen.unwrap_or_else(free_address);
-        let mut gateway = self.spawn(listen);
+        let mut gateway = Launch { listen: Some(listen), ..self.clone() }.spawn();
         match gateway.wait_ready() {
             Ok(()) => gateway,
             // Somebody else took the address after it was tried.
@@ -113,13 +126,14 @@ impl Launch {
         command
     }
 
-    fn spawn(&self, listen: SocketAddr) -> Gateway {
+    /// Starts it at its fixed address and does not wait: it may die before it is ready.
+    pub(crate) fn spawn(&self) -> Gateway {
+        let listen = self.address();
         let mut child = self.command(listen).spawn().expect("the program starts");
         let log = Arc::new(Log::default());
         let (lines, stderr) = (log.clone(), child.stderr.take().expect("a pipe"));
         std::thread::spawn(move || lines.fill(stderr));
-        let launch = Launch { listen: Some(listen), ..self.clone() };
-        Gateway { launch, child, log, listen, admin: ([127, 0, 0, 1], 0).into() }
+        Gateway { launch: self.clone(), child, log, listen, admin: ([127, 0, 0, 1], 0).into() }
     }
 }
 
@@ -179,8 +193,16 @@ impl Gateway {
         Pid::from_child(&self.child)
     }
 
-    /// Stops it where it stands (SIGSTOP), and returns when it has stopped.
+    /// A request on a connection of its own, whose answer is waited for elsewhere.
+    pub(crate) fn call_aside(&self, call: &Call) -> JoinHandle<Answer> {
+        let (mut client, call) = (self.connect(), call.clone());
+        std::thread::spawn(move || client.call(&call).expect("the gateway answers"))
+    }
+
+    /// Stops it where it stands (SIGSTOP), and returns when it has stopped. While the store's write lock is held
+    /// here the gateway does not have it, so it does not take it to sleep with it.
     pub(crate) fn freeze(&self) {
+        let _lock = WriteLock::take(self.launch.store_file());
         self.send(Signal::STOP);
         let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("it is a child");
         assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it ended instead of stopping");

@@ -8,11 +8,13 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 mod client;
 mod gateway;
 mod ledger;
+mod lock;
 mod operator;
 mod random;
 mod service;
@@ -22,6 +24,7 @@ pub(crate) use self::{
     client::{Answer, Call, Client},
     gateway::{Gateway, Launch},
     ledger::{Ledger, Received},
+    lock::WriteLock,
     operator::{Operator, Record},
     random::Random,
     service::{Gate, Plan, Reply, Service},
@@ -45,4 +48,9 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Says something on the terminal, whether the test fails or not: the test runner holds back what is printed.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
