@@ -1,8 +1,8 @@
 //! Records in one SQLite file.
 //!
-//! 1. **One writer.** Every write goes through a bounded queue to one thread. It takes what waits, at most
-//!    [`BATCH_MAX`](writer::BATCH_MAX) calls, into one transaction, and answers after the commit: many calls
-//!    share one wait for the disk.
+//! 1. **One writer.** Every write goes through a bounded queue to one thread. It takes what waits, at most 512
+//!    calls, into one transaction, and answers after the commit: many calls share one wait for the disk. A sweep
+//!    goes in small pieces, behind the calls that wait.
 //! 2. **The rules are [`semel::record`]'s.** Within `BEGIN IMMEDIATE … COMMIT` the writer reads the row, applies
 //!    the pure rule, and writes the row. Nobody else writes in between, in this process or in another, so the
 //!    step is atomic. The transaction never begins as a reader, which could not wait for a lock (case C45).
@@ -14,8 +14,8 @@
 //!    was synced, so nothing is ever replayed that a power failure could take back.
 //! 5. **One bad call hurts nobody else.** If a statement fails, the transaction is rolled back, and the calls of
 //!    the batch are made again, each in a transaction of its own. The rules are pure, so that is the same.
-//! 6. **Errors by what is known** ([`error`]): until `COMMIT` nothing is written, so it is `Unavailable`; an I/O
-//!    error in `COMMIT` is `Indeterminate`; a damaged page or a row that cannot be read is `Corrupt`.
+//! 6. **Errors by what is known**: until `COMMIT` nothing is written, so it is `Unavailable`; an I/O error in
+//!    `COMMIT` is `Indeterminate`; a damaged page or a row that cannot be read is `Corrupt`.
 //! 7. **Several processes** may open the file. Their writers take turns, waiting up to
 //!    [`Options::busy_for`](crate::Options::busy_for). They must be on one machine: WAL needs shared memory, and
 //!    locks on network file systems are not to be trusted.
@@ -68,6 +68,7 @@ pub struct SqliteStore {
     readers: Readers,
     browser: Arc<Mutex<rusqlite::Connection>>,
     writer: Writer,
+    sweeping: tokio::sync::Mutex<()>,
 }
 
 impl SqliteStore {
@@ -86,6 +87,7 @@ impl SqliteStore {
             readers: Readers::open(&file)?,
             browser: Arc::new(Mutex::new(file.reader()?)),
             writer: Writer::start(file.clone(), writing, Arc::clone(&options.clock))?,
+            sweeping: tokio::sync::Mutex::new(()),
             file,
         })
     }
@@ -137,9 +139,9 @@ impl Store for SqliteStore {
     }
 
     async fn sweep(&self, limit: u32) -> Result<Swept, StoreError> {
+        let _alone = self.sweeping.lock().await;
         let mut swept = Swept::default();
         while swept.total() < limit {
-            // Each piece is a call among the others in the queue, so claims get in between.
             let piece = self.writer.ask(sweep::Piece::of(limit - swept.total())).await?;
             swept.outcomes += piece.freed.outcomes;
             swept.records += piece.freed.records;

@@ -1,8 +1,8 @@
 //! Frees what nothing reads any more: outcomes past their replay, records past being remembered.
 //!
 //! The index `records_sweep` leads straight to what is due, so a sweep costs by what it frees, not by what is
-//! there. It goes in pieces, each one call in the writer's queue like any other, so that claims wait for one
-//! piece at most (case C73).
+//! there. It goes in pieces, each one call in the writer's queue. Claims go before it, and wait for the piece that
+//! is being made, and one store makes one at a time, whoever asks (case C73).
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use semel::{Clock, Swept};
 use super::rows::{DROP_INPUT, DROP_OUTCOME};
 use super::writer::Verb;
 
-/// Rows in one piece.
-const ROWS_MAX: u32 = 256;
+/// Rows in one piece. Few, because a claim may wait for them; the commit that each piece costs is cheap beside that.
+const ROWS_MAX: u32 = 64;
 
 /// A piece ends after this, whatever is left of it: freeing large outcomes takes longer than freeing small ones.
-const PIECE_FOR: Duration = Duration::from_millis(5);
+const PIECE_FOR: Duration = Duration::from_millis(1);
 
 /// What is due, longest overdue first.
 pub(super) const DUE: &str =
@@ -45,6 +45,7 @@ impl Piece {
 
 impl Verb for Piece {
     type Answer = Freed;
+    const GIVES_WAY: bool = true;
 
     /// Atomic as every verb is: what is due cannot be claimed anew between the look and the deletion.
     fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Freed> {

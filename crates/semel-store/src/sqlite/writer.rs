@@ -23,6 +23,9 @@ const QUEUE_MAX: usize = 4_096;
 pub(super) trait Verb: Send + 'static {
     type Answer: Send + 'static;
 
+    /// Whether it lets the others of its batch go first, and commits alone: nobody waits for it.
+    const GIVES_WAY: bool = false;
+
     fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Self::Answer>;
 }
 
@@ -93,6 +96,7 @@ struct Waiting<V: Verb> {
 }
 
 trait Job: Send {
+    fn gives_way(&self) -> bool;
     /// When its caller has waited long enough.
     fn until(&self) -> Instant;
     fn apply(&mut self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<()>;
@@ -102,6 +106,10 @@ trait Job: Send {
 }
 
 impl<V: Verb> Job for Waiting<V> {
+    fn gives_way(&self) -> bool {
+        V::GIVES_WAY
+    }
+
     fn until(&self) -> Instant {
         self.until
     }
@@ -137,8 +145,13 @@ impl Writing {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         while queue.blocking_recv_many(&mut batch, BATCH_MAX) > 0 {
             self.refuse_late(&mut batch);
+            let behind: Vec<_> = batch.extract_if(.., |job| job.gives_way()).collect();
             self.serve(&mut batch);
             batch.drain(..).for_each(Job::reply);
+            for mut job in behind {
+                self.serve(std::slice::from_mut(&mut job));
+                job.reply();
+            }
         }
     }
 
