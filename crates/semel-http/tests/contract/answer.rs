@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use http_body_util::BodyExt;
 use semel::{OnUnknown, Policy};
 use semel_http::{NotSent, Statuses};
 use tokio::time::{advance, sleep};
@@ -369,6 +370,19 @@ async fn h13_a_long_answer_reaches_the_first_caller_and_is_never_run_again() {
         (&retry.json()["original_status"], &retry.json()["location"]),
         (&201.into(), &"/exports/7".into())
     );
+}
+
+#[tokio::test]
+async fn h13_trailers_are_dropped_from_what_streams_as_from_what_is_kept() {
+    for kept_bytes_max in [1, 100] {
+        let shop = Shop::with(
+            |o| o.kept_bytes_max = kept_bytes_max,
+            |_, _| async { Ok(respond(200, &[], Chunks::body(vec![b"12", b"34"], AtEnd::Trailers).0)) },
+        );
+        let whole = shop.open(post("k-1")).await.into_body().collect().await.unwrap();
+        assert!(whole.trailers().is_none());
+        assert_eq!(whole.to_bytes(), "1234");
+    }
 }
 
 #[tokio::test]

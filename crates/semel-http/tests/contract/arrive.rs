@@ -1,12 +1,16 @@
 //! How a request arrives, by the numbers of the contract: keys, scopes, fingerprints, bodies (H1 to H6, H14).
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderName, Method, Request, StatusCode};
+use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use semel_http::{Body, KeyPolicy, Syntax};
-use tower::ServiceExt;
+use semel::{Engine, Entropy, MemoryStore, OnUnknown, Policy};
+use semel_http::{Body, KeyPolicy, Options, SemelLayer, Settings, Syntax};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{AtEnd, Chunks, Shop, body_of, post, posting, respond, with};
 
@@ -244,6 +248,15 @@ async fn h14_expect_is_not_answered_with_100_by_a_refusal() {
 }
 
 #[tokio::test]
+async fn h14_a_body_that_was_asked_for_is_thrown_away_like_any_other() {
+    let shop = Shop::with(|o| o.body.bytes_max = 4, |_, _| async { Ok(respond(201, &[], "")) });
+    let (body, asked) = Chunks::body(vec![b"12345", b"67890"], AtEnd::Close);
+    let refused = shop.send(with(posting("k-1", body), "expect", "100-continue")).await;
+    assert_eq!((refused.code().as_str(), refused.header("connection")), ("body-too-large", None));
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
 async fn h14_expect_works_and_is_gone_before_the_inner_service() {
     let shop = Shop::new(|_, request| async {
         let seen =
@@ -305,4 +318,42 @@ async fn an_unguarded_request_carries_no_fence_of_the_callers_and_fails_with_the
     };
     assert!(!shop.send(get()).await.headers.contains_key("semel-outcome"));
     assert_eq!(shop.service.clone().oneshot(get()).await.unwrap_err().to_string(), "gone");
+}
+
+/// A service that may be called only when it has been asked whether it is ready, as tower has it.
+#[derive(Debug, Default)]
+struct Ready(bool);
+
+impl Clone for Ready {
+    fn clone(&self) -> Ready {
+        Ready(false)
+    }
+}
+
+impl Service<Request<Body>> for Ready {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(std::mem::take(&mut self.0), "it was not asked whether it is ready");
+        std::future::ready(Ok(respond(201, &[], "")))
+    }
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let engine = Engine::new(Arc::new(MemoryStore::new()), Entropy::system());
+    let settings = Settings::new(Options::new(Arc::new(Policy::new(OnUnknown::Park)))).unwrap();
+    let mut service = SemelLayer::new(engine, Arc::new(settings)).layer(Ready::default());
+    let get = Request::get("/").body(Body::empty()).unwrap();
+    for request in [post("k-1"), get, post("k-2")] {
+        let ready = ServiceExt::<Request<Body>>::ready(&mut service).await.unwrap();
+        assert_eq!(ready.call(request).await.unwrap().status(), 201);
+    }
 }
