@@ -1,49 +1,10 @@
 //! The memory store keeps the contract.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod memory;
 
-use async_trait::async_trait;
+use memory::Memory;
 use semel::testing::random::each_seed;
-use semel::testing::{Harness, InspectHarness, ManualClock, model, run};
-use semel::{Inspect, MemoryStore, Store};
-
-#[derive(Default)]
-struct Memory {
-    clock: ManualClock,
-    latest: Mutex<Option<Arc<MemoryStore>>>,
-}
-
-impl Memory {
-    fn make(&self) -> Arc<MemoryStore> {
-        let store = Arc::new(MemoryStore::with_clock(Arc::new(self.clock.clone())));
-        *self.latest.lock().unwrap() = Some(store.clone());
-        store
-    }
-}
-
-#[async_trait]
-impl Harness for Memory {
-    async fn open(&self) -> Arc<dyn Store> {
-        self.make()
-    }
-
-    /// The data live in the store itself, so another handle is the same one.
-    async fn reopen(&self) -> Arc<dyn Store> {
-        self.latest.lock().unwrap().clone().expect("a store was opened")
-    }
-
-    async fn advance(&self, by: Duration) {
-        self.clock.advance(by);
-    }
-}
-
-#[async_trait]
-impl InspectHarness for Memory {
-    async fn open_inspect(&self) -> Arc<dyn Inspect> {
-        self.make()
-    }
-}
+use semel::testing::{model, run};
 
 semel::contract_suite!(Memory::default());
 semel::inspect_suite!(Memory::default());
