@@ -312,6 +312,56 @@ async fn a_claim_whose_answers_never_come_is_given_back() {
     assert!(ran(process.once(BRIEF, keep()).await));
 }
 
+/// What such a claim took over was unknown, so that is what is given back.
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_something_unknown_whose_answers_never_come_gives_back_the_unknown() {
+    let store = FaultyStore::new(Memory.open().await);
+    let lease = sample::lease(store.inner().claim(&sample::run("k", 1)).await.unwrap());
+    store.inner().settle(&lease, &sample::park()).await.unwrap();
+    for number in 1..200 {
+        store.fail(number, Fault::After);
+    }
+    let process = Process::new(store);
+    let answer = process.once_by(OnUnknown::Rerun, BRIEF, keep()).await;
+    assert!(matches!(answer, Answer::Unavailable(_)), "{answer:?}");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    process.reads("unknown").await;
+    assert_eq!((process.effects(), process.entry().await.attempts), (0, 2));
+    assert!(ran(process.once_by(OnUnknown::Rerun, BRIEF, keep()).await));
+}
+
+/// The one claim that arrived is given back although the last of its repetitions certainly did nothing.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrived_once_is_given_back_whatever_its_repetitions_say() {
+    let store = FaultyStore::new(Memory.open().await);
+    store.fail(1, Fault::After);
+    for number in 2..30 {
+        store.fail(number, Fault::Before);
+    }
+    let process = Process::new(store);
+    let answer = process.once(BRIEF, keep()).await;
+    assert!(matches!(answer, Answer::Unavailable(_)), "{answer:?}");
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    process.reads("released").await;
+    assert_eq!(process.effects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_force_does_not_take_what_runs_again() {
+    let process = Process::new(FaultyStore::new(Memory.open().await));
+    let owner = sample::lease(process.store.inner().claim(&sample::run("k", 1)).await.unwrap());
+    tokio::time::sleep(sample::LEASE).await;
+    let seen = process.entry().await;
+    assert_eq!(seen.view.name(), "unknown");
+    process.store.inner().renew(&owner, sample::LEASE).await.unwrap();
+    let resolved = process.engine.resolve(&seen, &sample::release(), false).await;
+    assert_eq!(resolved.unwrap(), Resolved::Moved);
+    process.reads("running").await;
+    let resolved = process.engine.resolve(&seen, &sample::release(), true).await;
+    assert_eq!(resolved.unwrap(), Resolved::Done);
+    process.reads("released").await;
+}
+
 /// The settlement does not get through for longer than the caller is held: it gets its true answer, marked, and
 /// the record follows.
 #[tokio::test(start_paused = true)]

@@ -84,5 +84,6 @@ fn everything_happens() {
     for end in ["complete", "release", "park", "bury"] {
         assert!(count(&format!("{end} done")) >= 5, "{end}: {}", count(&format!("{end} done")));
     }
+    assert!(count("lease lost") >= 5, "no run was stopped");
     assert!(count("complete refused") + count("release refused") >= 5, "no zombie settled");
 }

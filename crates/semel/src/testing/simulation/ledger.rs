@@ -6,7 +6,7 @@
 mod effects;
 mod keys;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +49,8 @@ pub enum Check {
     Remembered,
     /// A caller gets what its own run gave, and no run follows a refusal.
     Truth,
+    /// A run is stopped when its process is told that the lease is lost.
+    Stopped,
     /// When the faults are over everything ends, and what is unknown can be resolved.
     Ends,
     /// Without crashes nothing ends unknown of which nobody said so, however many answers are lost.
@@ -84,6 +86,8 @@ struct Book {
     outcomes: BTreeMap<Bytes, (Key, u32)>,
     /// What callers were told.
     told: BTreeMap<(Key, u32), Bytes>,
+    /// Attempts whose process knows that their lease is lost.
+    lost: BTreeSet<AttemptId>,
     runs: u64,
     started: BTreeMap<u64, AttemptId>,
     effects: u64,
@@ -102,6 +106,7 @@ impl Ledger {
             attempts: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             told: BTreeMap::new(),
+            lost: BTreeSet::new(),
             runs: 0,
             started: BTreeMap::new(),
             effects: 0,

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use super::Weather;
+use super::ledger::Ledger;
 use crate::engine::Engine;
 use crate::key::{Key, Scope};
 use crate::store::{Claim, ClaimRequest, Cursor, Entry, Lease, Settlement, Store, StoreError, Swept};
@@ -81,10 +82,11 @@ impl Process {
         store: Arc<dyn Store>,
         weather: Weather,
         faults: Arc<AtomicBool>,
+        ledger: Ledger,
         random: &Random,
     ) -> Process {
         let gate = Gate::default();
-        let link = Link::new(store, gate.clone(), weather, faults, random.fork());
+        let link = Link::new(store, gate.clone(), weather, faults, ledger, random.fork());
         Process { number, engine: Engine::new(Arc::new(link), random.fork().entropy()), gate }
     }
 }
@@ -95,17 +97,25 @@ struct Link {
     store: FaultyStore,
     gate: Gate,
     weather: Weather,
+    ledger: Ledger,
     random: Random,
 }
 
 impl Link {
-    fn new(store: Arc<dyn Store>, gate: Gate, weather: Weather, on: Arc<AtomicBool>, random: Random) -> Link {
+    fn new(
+        store: Arc<dyn Store>,
+        gate: Gate,
+        weather: Weather,
+        on: Arc<AtomicBool>,
+        ledger: Ledger,
+        random: Random,
+    ) -> Link {
         let dice = random.fork();
         let decide = move |_verb| {
             let bad = on.load(Ordering::SeqCst) && dice.chance(weather.faults_percent);
             bad.then(|| weather.fault(&dice))
         };
-        Link { store: FaultyStore::deciding(store, decide), gate, weather, random }
+        Link { store: FaultyStore::deciding(store, decide), gate, weather, ledger, random }
     }
 
     async fn travel(&self) {
@@ -142,7 +152,11 @@ impl Store for Link {
     }
 
     async fn renew(&self, lease: &Lease, lease_for: Duration) -> Result<(), StoreError> {
-        self.call(self.store.renew(lease, lease_for)).await
+        let renewed = self.call(self.store.renew(lease, lease_for)).await;
+        if matches!(renewed, Err(StoreError::LeaseLost)) {
+            self.ledger.told_lost(lease);
+        }
+        renewed
     }
 
     async fn settle(&self, lease: &Lease, settlement: &Settlement) -> Result<(), StoreError> {

@@ -79,7 +79,7 @@ impl World {
     /// A process that has just started.
     pub(super) fn process(&self, number: usize) -> Process {
         let (store, faults) = (self.store.clone(), self.faults.clone());
-        Process::start(number, store, self.scenario.weather, faults, &self.random)
+        Process::start(number, store, self.scenario.weather, faults, self.ledger.clone(), &self.random)
     }
 
     pub(super) fn processes(&self) -> MutexGuard<'_, Vec<Process>> {

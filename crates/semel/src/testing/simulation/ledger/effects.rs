@@ -46,12 +46,22 @@ impl Ledger {
         });
     }
 
+    /// The process learns that the lease is lost.
+    pub(in crate::testing::simulation) fn told_lost(&self, lease: &Lease) {
+        let mut book = self.book();
+        book.count("lease lost");
+        book.note(format!("{} the holder of {} is told that it is lost", lease.key.as_str(), lease.fence.0));
+        book.lost.insert(lease.attempt);
+    }
+
     /// The run takes effect, now.
     pub(in crate::testing::simulation) fn effect(&self, run: u64, fingerprint: Fingerprint, lease: &Lease) {
         let mut book = self.book();
         book.effects += 1;
         let text = format!("{} effect of run {run} under fence {}", lease.key.as_str(), lease.fence.0);
         book.note(text.clone());
+        let stopped = book.lost.contains(&lease.attempt);
+        book.expect(!stopped, Check::Stopped, || format!("{text}: its process knew that the lease is lost"));
         let once = book.once;
         let life = book.attempts.get(&lease.attempt).map(|(life, _)| *life);
         let seen = book.seen(&lease.key);
