@@ -79,6 +79,16 @@ impl Launch {
         self.listen.expect("a fixed address")
     }
 
+    /// With the other one's store.
+    pub(crate) fn on_store_of(self, other: &Launch) -> Launch {
+        Launch { store: other.store.clone(), directory: other.directory.clone(), ..self }
+    }
+
+    /// Another gateway on the same store.
+    pub(crate) fn beside(&self) -> Launch {
+        Launch { listen: None, ..self.clone() }
+    }
+
     /// A directory for whatever else the test needs.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
@@ -167,6 +177,14 @@ impl Gateway {
         self.listen = address("listen").ok_or("no listen in it")?;
         self.admin = address("admin").ok_or("no admin in it")?;
         Ok(())
+    }
+
+    /// Its resident memory.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        resident.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// A new connection.

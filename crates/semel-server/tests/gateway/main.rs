@@ -1,0 +1,21 @@
+//! The gateway from outside: the real program, a real socket, a service that counts what takes effect.
+//!
+//! One named test for each rule of the contract (`h8_…`, `g4_…`, `k9_…`), and one for each public failure of
+//! another system that it must not repeat (`c01_…`).
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod assert;
+mod bodies;
+mod fingerprints;
+mod framing;
+mod keys;
+mod outcomes;
+mod passing;
+mod replays;
+mod running;
+mod slow;
+mod streams;
+mod unknowns;
+mod wire;

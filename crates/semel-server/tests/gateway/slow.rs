@@ -1,0 +1,73 @@
+//! Slow and idle connections are bounded. The bounds are built in, so these tests wait for them: 30 s here, and 60 s
+//! for a body where `SEMEL_LONG` is set.
+
+use std::time::{Duration, Instant};
+
+use crate::assert::plain;
+use crate::support::{Call, Client};
+
+/// Waits for the end of a connection, sending a byte of `trickle` each second meanwhile.
+fn closed_within(client: &mut Client, bound: Duration, trickle: &[u8]) -> (Duration, Vec<u8>) {
+    let started = Instant::now();
+    let mut trickle = trickle.iter();
+    client.socket().set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    loop {
+        if client.is_closed() {
+            return (started.elapsed(), Vec::new());
+        }
+        assert!(started.elapsed() < bound, "open after {bound:?}");
+        if let Some(byte) = trickle.next() {
+            let _ = client.send(&[*byte]);
+        }
+        let mut buffered = [0];
+        if client.socket().peek(&mut buffered).is_ok_and(|count| count > 0) {
+            return (started.elapsed(), client.receive_to_end().unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn slow_heads_and_idle_connections_are_bounded() {
+    const BOUND: Duration = Duration::from_secs(45);
+    let (service, gateway) = plain(&[]);
+    let mut silent = gateway.connect();
+    let mut slow = gateway.connect();
+    slow.send(b"POST /slow HTTP/1.1\r\nHost: h\r\nX-Slow: ").unwrap();
+    let mut idle = gateway.connect();
+    assert_eq!(idle.call(&Call::post("/a", "k")).unwrap().status, 201);
+    let mut unused = Client::connect(gateway.admin).unwrap();
+    std::thread::scope(|scope| {
+        let waits = [
+            scope.spawn(|| closed_within(&mut silent, BOUND, b"")),
+            scope.spawn(|| closed_within(&mut slow, BOUND, &[b'y'; 60])),
+            scope.spawn(|| closed_within(&mut idle, BOUND, b"")),
+            scope.spawn(|| closed_within(&mut unused, BOUND, b"")),
+        ];
+        for wait in waits {
+            let (after, said) = wait.join().expect("it is closed");
+            assert!(after > Duration::from_secs(5), "not at once: {after:?}");
+            assert!(
+                said.is_empty() || said.starts_with(b"HTTP/1.1 408"),
+                "{}",
+                String::from_utf8_lossy(&said)
+            );
+        }
+    });
+    assert_eq!(service.ledger().received_count(), 1);
+}
+
+#[test]
+fn a_slow_body_is_bounded() {
+    if std::env::var_os("SEMEL_LONG").is_none() {
+        eprintln!("a body may take 60 s: set SEMEL_LONG=1 to wait for that");
+        return;
+    }
+    let (service, gateway) = plain(&[]);
+    let mut client = gateway.connect();
+    client
+        .send(b"POST /a HTTP/1.1\r\nHost: h\r\nIdempotency-Key: s\r\nContent-Length: 5000\r\n\r\n")
+        .unwrap();
+    let (_, said) = closed_within(&mut client, Duration::from_secs(90), &[b'y'; 100]);
+    assert!(said.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&said));
+    assert_eq!((service.ledger().received_count(), gateway.operator().keys().len()), (0, 0));
+}
