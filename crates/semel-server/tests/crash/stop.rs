@@ -133,3 +133,36 @@ fn asleep_while_an_operator_resolves_it_gives_what_the_record_says() {
     assert_eq!(record.fence, asleep.fence + 1, "the operator's claim was the last");
     assert_eq!(service.ledger().effects("zombie"), 1);
 }
+
+/// K3: while another attempt runs, the zombie's settlement ends nothing, and its caller is told that one runs.
+#[test]
+fn asleep_while_another_gateway_runs_it_it_changes_nothing() {
+    let (first, second) = (Gate::new(), Gate::new());
+    let service = Service::plain();
+    service.next(Plan { gate: Some(first.clone()), ..Plan::without_effect(422) });
+    service.next(Plan::behind(&second));
+    let zombie = Gateway::start(service.address(), &["--lease", "1s"]);
+    let call = Call::post("/charges", "taken");
+    let caller = zombie.call_aside(&call);
+    service.ledger().wait_received(1);
+
+    zombie.freeze();
+    until("the lease has lapsed", || {
+        zombie.operator().show("taken").filter(|record| record.state == "unknown")
+    });
+    let other = zombie.launch().beside().args(["--on-unknown", "rerun"]).start();
+    let other_caller = other.call_aside(&call);
+    service.ledger().wait_received(2);
+    first.open();
+    zombie.thaw();
+    let answer = caller.join().expect("an answer");
+    assert_eq!((answer.status, answer.code().as_str()), (409, "in-flight"));
+    assert_eq!(zombie.operator().show("taken").expect("a record").state, "running");
+
+    second.open();
+    let answer = other_caller.join().expect("an answer");
+    assert_eq!((answer.status, answer.is_replay()), (201, false));
+    let again = zombie.call(&call);
+    assert_eq!((again.status, again.is_replay(), again.body), (201, true, answer.body));
+    assert_eq!(service.ledger().effects("taken"), 1);
+}
