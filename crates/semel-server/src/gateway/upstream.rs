@@ -8,8 +8,9 @@
 //! 4. [`SendError::NotSent`] is certain: the name did not resolve, or the connection was refused. Everything else
 //!    that goes wrong is [`SendError::Cut`]: the service may have acted.
 //!
-//! What remains: a service that closes an idle connection in the microseconds between the look and the write
-//! leaves an unknown. Its keep-alive should be longer than `upstream_idle`.
+//! What remains: a request that is on its way while the service closes an idle connection leaves an unknown, since
+//! the service may have read it; no look can see an end that has not arrived. The service's keep-alive should be
+//! longer than `upstream_idle`.
 
 use std::io;
 use std::pin::Pin;
