@@ -22,7 +22,7 @@ pub struct Options {
     /// Make the database if it is missing, and apply pending migrations.
     pub migrate: bool,
     /// How long a call waits for another process that writes, and for room in the queue, before it is
-    /// [`Unavailable`](semel::StoreError::Unavailable).
+    /// [`Unavailable`](semel::StoreError::Unavailable). From 10 milliseconds to an hour.
     pub busy_for: Duration,
 }
 

@@ -85,7 +85,7 @@ impl SqliteStore {
         Ok(SqliteStore {
             clock: Arc::clone(&options.clock),
             readers: Readers::open(&file)?,
-            browser: Arc::new(Mutex::new(file.reader()?)),
+            browser: Arc::new(Mutex::new(file.reader(file.busy_for())?)),
             writer: Writer::start(file.clone(), writing, Arc::clone(&options.clock))?,
             sweeping: tokio::sync::Mutex::new(()),
             file,

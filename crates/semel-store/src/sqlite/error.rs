@@ -38,11 +38,14 @@ pub(super) struct Failure {
 #[derive(Debug)]
 enum Cause {
     Sqlite(rusqlite::Error),
+    ReadOnly,
     Moved,
     Waited,
     Ended,
     Other(std::io::Error),
 }
+
+const READ_ONLY: &str = "it is read-only: let this program write the file and its directory";
 
 /// What the caller must do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,11 @@ enum Kind {
 impl Failure {
     pub(super) fn new(file: &File, step: Step, cause: rusqlite::Error) -> Failure {
         Failure::of(file, step, Cause::Sqlite(cause))
+    }
+
+    /// The file was opened, but not for writing.
+    pub(super) fn read_only(file: &File) -> Failure {
+        Failure::of(file, Step::Open, Cause::ReadOnly)
     }
 
     /// The file at the path is not the one that was opened.
@@ -122,7 +130,7 @@ impl Failure {
     fn advice(&self) -> &'static str {
         match self.code() {
             Some(ErrorCode::DiskFull) => "the disk is full: free some space",
-            Some(ErrorCode::ReadOnly) => "it is read-only: let this program write the file and its directory",
+            Some(ErrorCode::ReadOnly) => READ_ONLY,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 "another process holds the write lock: end it, or wait"
             }
@@ -144,6 +152,7 @@ impl fmt::Display for Failure {
         write!(f, "{}: ", self.path.display())?;
         match self.cause.as_ref() {
             Cause::Sqlite(cause) => write!(f, "{} ({cause})", self.advice()),
+            Cause::ReadOnly => f.write_str(READ_ONLY),
             Cause::Moved => f.write_str(
                 "the file was moved, deleted or replaced while it was open: put it back, or restart this program",
             ),

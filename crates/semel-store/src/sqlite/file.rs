@@ -21,6 +21,11 @@ const CHECKPOINT_PAGES: u32 = 8_000;
 /// short gaps between its transactions, and SQLite's own handler soon sleeps 100 ms at a time.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
+/// Even an idle writer needs a moment, so no shorter wait makes sense. The other border is one that every clock and
+/// counter can hold.
+const BUSY_FOR_MIN: Duration = Duration::from_millis(10);
+const BUSY_FOR_MAX: Duration = Duration::from_secs(3_600);
+
 /// Statements that a connection keeps prepared; more than there are.
 const STATEMENTS_MAX: usize = 32;
 
@@ -38,6 +43,7 @@ pub(super) struct Identity(u64, u64);
 impl File {
     /// Made absolute, so that a change of the working directory changes nothing.
     pub(super) fn new(path: &Path, busy_for: Duration) -> Result<File, Failure> {
+        let busy_for = busy_for.clamp(BUSY_FOR_MIN, BUSY_FOR_MAX);
         match std::path::absolute(path) {
             Ok(absolute) => Ok(File { path: absolute.into(), busy_for }),
             Err(error) => Err(Failure::system(&File { path: path.into(), busy_for }, error)),
@@ -78,10 +84,13 @@ impl File {
         self.patiently(Instant::now() + self.busy_for, set).map_err(|cause| self.failure(cause))
     }
 
-    /// A connection that reads. It may write all the same: the first one after a crash recovers the WAL.
-    pub(super) fn reader(&self) -> Result<Connection, Failure> {
+    /// A connection that reads, and waits so long where it meets a lock: readers of a WAL do so only while
+    /// somebody recovers it or takes it down. It may write all the same: the first one after a crash recovers the
+    /// WAL.
+    pub(super) fn reader(&self, busy_for: Duration) -> Result<Connection, Failure> {
         let connection = self.open()?;
-        connection.pragma_update(None, "query_only", true).map_err(|cause| self.failure(cause))?;
+        let set = connection.pragma_update(None, "query_only", true);
+        set.and_then(|()| connection.busy_timeout(busy_for)).map_err(|cause| self.failure(cause))?;
         Ok(connection)
     }
 
@@ -114,7 +123,7 @@ impl File {
         // SQLite falls back to reading alone, silently.
         match connection.is_readonly("main") {
             Ok(false) => Ok(connection),
-            _ => Err(Failure::system(self, std::io::ErrorKind::ReadOnlyFilesystem.into())),
+            _ => Err(Failure::read_only(self)),
         }
     }
 

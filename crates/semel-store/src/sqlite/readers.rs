@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -11,6 +12,9 @@ use super::file::File;
 
 /// More would not help: a look-up takes microseconds.
 const READERS_MAX: usize = 8;
+
+/// A look-up runs on the caller's thread, so it hardly waits: a claim is decided by the writer then.
+const BUSY_FOR: Duration = Duration::from_millis(10);
 
 pub(super) struct Readers {
     pool: Box<[Mutex<Connection>]>,
@@ -21,7 +25,7 @@ impl Readers {
     /// As many as threads run at once.
     pub(super) fn open(file: &File) -> Result<Readers, Failure> {
         let count = thread::available_parallelism().map_or(1, |count| count.get().min(READERS_MAX));
-        let pool = (0..count).map(|_| file.reader().map(Mutex::new)).collect::<Result<_, _>>()?;
+        let pool = (0..count).map(|_| file.reader(BUSY_FOR).map(Mutex::new)).collect::<Result<_, _>>()?;
         Ok(Readers { pool, next: AtomicUsize::new(0) })
     }
 

@@ -2,6 +2,9 @@
 //!
 //! `PRAGMA user_version` is the schema's number, `PRAGMA application_id` tells Semel's files from others. Both are
 //! in the file's header and belong to the transaction.
+//!
+//! A process that already runs is not told of a migration. So a migration must leave the statements of the program
+//! before it working.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

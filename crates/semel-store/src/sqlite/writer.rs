@@ -180,6 +180,7 @@ impl Writing {
         let Some(until) = jobs.iter().map(|job| job.until()).max() else { return Ok(()) };
         let done = catch_unwind(AssertUnwindSafe(|| self.transaction(jobs, until)));
         done.unwrap_or_else(|_| {
+            tracing::error!(file = %self.file.name(), "the SQLite writer panicked; it rolls back and goes on");
             self.connection = None;
             Err(Failure::ended(&self.file, Step::Write))
         })

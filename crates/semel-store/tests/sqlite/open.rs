@@ -169,7 +169,8 @@ fn a_read_only_file_or_directory_is_said() {
         process.ends_well();
         said
     };
-    assert!(opened().contains("read-only"), "{}", opened());
+    let said = opened();
+    assert!(said.contains("semel.db: it is read-only"), "{said}");
     mode(&place.file(), 0o666);
     mode(place.0.path(), 0o555);
     let said = opened();

@@ -215,6 +215,15 @@ async fn a_file_that_was_moved_away_is_not_written_to() {
     took(fresh.store.claim(&sample::run("k", 1)).await);
 }
 
+/// A wait of no length is one that is as short as it can be.
+#[tokio::test]
+async fn a_store_that_may_not_wait_works_while_nobody_is_in_its_way() {
+    for busy_for in [Duration::ZERO, Duration::MAX] {
+        let fresh = Fresh::with(busy_for);
+        took(fresh.store.claim(&sample::run("k", 1)).await);
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_is_dropped_finishes_what_it_accepted() {
     let fresh = Fresh::new();
