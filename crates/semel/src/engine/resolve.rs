@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::key::{Key, Scope};
-use crate::store::{AttemptId, Claim, ClaimRequest, Entry, Purpose, Settlement, StoreError, Swept};
+use crate::policy::Policy;
+use crate::store::{
+    AttemptId, Claim, ClaimRequest, Entry, Fence, Lease, Purpose, Settlement, StoreError, Swept, Was,
+};
 
 /// Whether a record could be resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +50,22 @@ impl Engine {
         }
     }
 
-    /// Whether the store answers: for readiness.
+    /// Whether the store can be read and written: for readiness. The write is a renewal of a lease that nobody has,
+    /// which changes nothing.
     ///
     /// # Errors
     ///
-    /// When it does not.
+    /// When it cannot.
     pub async fn check(&self) -> Result<(), StoreError> {
         let (scope, key) = (Scope::new("semel:check"), Key::new("check"));
         let (Ok(scope), Ok(key)) = (scope, key) else { unreachable!("both are short and plain") };
-        self.bounded("find", self.store.find(&scope, &key)).await.map(drop)
+        self.bounded("find", self.store.find(&scope, &key)).await?;
+        let (attempt, fence) = (AttemptId::random(&self.entropy), Fence(0));
+        let nobodys = Lease { scope, key, fence, attempt, attempts: 0, was: Was::New, doubt: false };
+        match self.bounded("renew", self.store.renew(&nobodys, Policy::LEASE_MIN)).await {
+            Ok(()) | Err(StoreError::LeaseLost) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Frees space, at most `limit` records.
