@@ -221,6 +221,7 @@ macro_rules! contract_suite {
             nothing_is_found_where_nothing_is
             an_entry_shows_the_record
             an_entry_shows_every_state
+            an_entry_counts_from_the_latest_claim
             reads_do_not_write
             unsettled_lists_what_is_open
             unsettled_is_in_the_order_of_time

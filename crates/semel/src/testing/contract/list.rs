@@ -62,6 +62,18 @@ pub async fn an_entry_shows_every_state(harness: &dyn Harness) {
     trial.reads("released", "absent").await;
 }
 
+/// A key that is claimed again runs since that claim, and is as old as its first.
+pub async fn an_entry_counts_from_the_latest_claim(harness: &dyn Harness) {
+    let trial = Trial::new(harness).await;
+    trial.ended(&run("k", 1), &release()).await;
+    trial.advance(LEASE).await;
+    trial.acquire(&run("k", 2)).await;
+    trial.advance(LEASE / 2).await;
+    let entry = trial.entry("k").await;
+    trial.elapsed(entry.since, LEASE / 2);
+    trial.elapsed(entry.age, LEASE + LEASE / 2);
+}
+
 /// Looking changes nothing: the lapsed owner still settles, and what a listing showed is as it was.
 pub async fn reads_do_not_write(harness: &dyn Harness) {
     let trial = Trial::new(harness).await;

@@ -122,7 +122,10 @@ impl Ledger {
         if done {
             return book.ended(lease, settlement, now, &text);
         }
-        let holds = book.keys.get(&lease.key).is_some_and(|seen| seen.holds(lease) && seen.until.is_some());
+        // The truth may follow the owner's own park.
+        let truth = matches!(settlement, Settlement::Complete { .. } | Settlement::Release { .. });
+        let open = |seen: &Seen| seen.until.is_some() || (truth && seen.end == Some(End::Unknown));
+        let holds = book.keys.get(&lease.key).is_some_and(|seen| seen.holds(lease) && open(seen));
         book.expect(!holds, Check::Fenced, || format!("{text}: its holder was refused"));
     }
 }
