@@ -9,8 +9,6 @@
 //!
 //! Two tenants with the same key are two operations (case C58), and neither sees the other's answers.
 
-use std::fmt::Write;
-
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use semel::{KeyError, Scope};
@@ -56,11 +54,15 @@ impl Scopes {
         scope.push_str(&self.prefix);
         scope.push_str("authorization-");
         for byte in digest {
-            // Writing to a String cannot fail.
-            let _ = write!(scope, "{byte:02x}");
+            scope.push(hexadecimal(byte >> 4));
+            scope.push(hexadecimal(byte & 15));
         }
         scope
     }
+}
+
+fn hexadecimal(digit: u8) -> char {
+    char::from(b"0123456789abcdef"[usize::from(digit)])
 }
 
 fn digest(headers: &HeaderMap) -> Option<[u8; 32]> {

@@ -165,7 +165,8 @@ impl Guard {
         let operation = Operation::new(asked.scope.clone(), asked.key.clone(), fingerprint, policy)
             .label(request::label(&parts.method, &parts.uri));
         let run = Run { settings: asked.settings.clone(), parts, body, negotiated: asked.accepts.named };
-        let answer = self.engine.once(operation, move |lease| run.through(inner, lease)).await;
+        // Boxed: the engine's task moves the run about before it starts, and a replay has no run to move.
+        let answer = self.engine.once(operation, move |lease| Box::pin(run.through(inner, lease))).await;
         asked.respond(answer)
     }
 }
