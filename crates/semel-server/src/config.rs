@@ -306,6 +306,10 @@ mod tests {
     fn a_bad_toml_value_says_how_it_is_written() {
         let error = Settings::parse("lease = \"30sec\"").unwrap_err();
         assert!(error.contains("line 1") && error.contains("'30s'"), "{error}");
+        let error = Settings::parse("lease = 30").unwrap_err();
+        assert!(error.contains("line 1") && error.contains("'30s'"), "{error}");
+        assert!(Settings::parse("body_bytes_max = -1").unwrap_err().contains("a size is written"));
+        assert!(Settings::parse("lease = true").unwrap_err().contains("written in quotes"));
         let error = Settings::parse("on_unknown = \"parc\"").unwrap_err();
         assert!(error.contains("did you mean 'park'?"), "{error}");
     }

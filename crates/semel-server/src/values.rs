@@ -141,6 +141,11 @@ impl FromStr for Upstream {
     fn from_str(text: &str) -> Result<Upstream, String> {
         const FORM: &str = "an upstream is written http://127.0.0.1:9000";
         let Ok(url) = url::Url::parse(text) else { return Err(no_url(text, FORM)) };
+        // `http:/host` and `http:host` are read as URLs too.
+        let lenient = url.scheme() == "http" && !text.to_ascii_lowercase().starts_with("http://");
+        if lenient {
+            return Err(format!("{FORM}; did you mean '{}'?", url.as_str().trim_end_matches('/')));
+        }
         match url.scheme() {
             "http" => {}
             "https" => return Err("https upstreams are not in this version yet; use http://".into()),
@@ -197,30 +202,32 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// In TOML these are strings; a size may also be a plain number.
+/// In TOML these are strings, and a size may also be a plain number. Whatever else stands there is read as text, so
+/// that the error says how it is written.
 macro_rules! from_toml {
     ($($type:ty),*) => {$(
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+                Written::deserialize(deserializer)?.to_string().parse().map_err(de::Error::custom)
             }
         }
     )*};
 }
 
-from_toml!(Span, Address, Upstream);
+from_toml!(Span, Address, Upstream, Size);
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        #[derive(serde::Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Bytes(usize),
-            Text(String),
-        }
-        match Written::deserialize(deserializer)? {
-            Written::Bytes(bytes) => Ok(Size(bytes)),
-            Written::Text(text) => text.parse().map_err(de::Error::custom),
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "it is written in quotes")]
+enum Written {
+    Number(i64),
+    Text(String),
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Written::Number(number) => number.fmt(f),
+            Written::Text(text) => text.fmt(f),
         }
     }
 }
@@ -264,6 +271,8 @@ mod tests {
             ("127.0.0.1:9000", "http://127.0.0.1:9000"),
             ("localhost:9000", "http://localhost:9000"),
             ("htp://127.0.0.1:9000", "http://127.0.0.1:9000"),
+            ("http:/127.0.0.1:9000", "http://127.0.0.1:9000"),
+            ("http:127.0.0.1:9000", "http://127.0.0.1:9000"),
         ] {
             let error = typo.parse::<Upstream>().unwrap_err();
             assert!(error.contains(&format!("'{meant}'")), "{typo}: {error}");
