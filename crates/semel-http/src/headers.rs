@@ -14,6 +14,8 @@
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
+use crate::key::IDEMPOTENCY_KEY;
+
 /// Marks a replay.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// To the application: the fence of the claim.
@@ -27,9 +29,10 @@ pub const SEMEL_RECORDED: HeaderName = HeaderName::from_static("semel-recorded")
 /// To the caller: the status of an answer that was not kept.
 pub const SEMEL_ORIGINAL_STATUS: HeaderName = HeaderName::from_static("semel-original-status");
 
-const HOP_BY_HOP: [HeaderName; 9] = [
+const HOP_BY_HOP: [HeaderName; 10] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
@@ -39,12 +42,18 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::PROXY_AUTHENTICATE,
 ];
 
+/// What `Connection` cannot take away: with it the other side would see another request, or none that is guarded.
+const NEVER_BY_NAME: [HeaderName; 5] =
+    [header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE, header::AUTHORIZATION, IDEMPOTENCY_KEY];
+
 /// Of ours, what may stand in an answer that was made elsewhere.
 const OURS: [HeaderName; 6] =
     [IDEMPOTENT_REPLAYED, SEMEL_OUTCOME, SEMEL_RECORDED, SEMEL_ORIGINAL_STATUS, SEMEL_FENCE, SEMEL_ATTEMPT];
 
-/// Takes the hop-by-hop headers off.
-pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// Takes the hop-by-hop headers off a request or an answer, and those that its `Connection` names.
+///
+/// `Host`, the content's length and type, `Authorization` and the key stay whatever `Connection` says.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         for name in named_by_connection(headers) {
             headers.remove(name);
@@ -59,7 +68,8 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(header::CONNECTION).iter();
     let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).collect()
+    let names = names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
+    names.filter(|name| !NEVER_BY_NAME.contains(name)).collect()
 }
 
 /// Takes what only this layer may say off an answer.
@@ -141,7 +151,9 @@ mod tests {
     #[test]
     fn hop_by_hop_is_also_what_connection_names() {
         let mut headers = map(&[
-            ("connection", "close, X-One"),
+            ("connection", "close, X-One, idempotency-key, Host"),
+            ("idempotency-key", "k"),
+            ("host", "h"),
             ("connection", "x-two"),
             ("x-one", "1"),
             ("x-two", "2"),
@@ -151,7 +163,9 @@ mod tests {
             ("upgrade", "h2c"),
         ]);
         remove_hop_by_hop(&mut headers);
-        assert_eq!(names(&headers), ["x-three"]);
+        let mut left = names(&headers);
+        left.sort_unstable();
+        assert_eq!(left, ["host", "idempotency-key", "x-three"]);
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub use coding::DECODED_BYTES_MAX;
 pub use error::NotSent;
 pub use headers::{
     IDEMPOTENT_REPLAYED, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_ORIGINAL_STATUS, SEMEL_OUTCOME, SEMEL_RECORDED,
+    remove_hop_by_hop,
 };
 pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
 pub use layer::SemelLayer;

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use semel::BoxError;
-use semel_http::{Body, NotSent};
+use semel_http::{Body, NotSent, remove_hop_by_hop};
 use tower_service::Service;
 
-use super::front::remove_hop_by_hop;
 use super::upstream::{Arriving, Connections, SendError};
 
 /// Sends each request on, once.

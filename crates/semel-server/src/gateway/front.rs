@@ -7,18 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, StatusCode, Uri, Version};
-
-/// Headers that mean something to one connection only (RFC 9110 §7.6.1), beside those that Connection names.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
+use semel_http::remove_hop_by_hop;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -132,29 +121,6 @@ fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
     if let Ok(value) = HeaderValue::from_bytes(&line) {
         headers.insert(name, value);
     }
-}
-
-/// Removes what was meant for one connection.
-pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if let Some(named) = named_by_connection(headers) {
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-}
-
-fn named_by_connection(headers: &HeaderMap) -> Option<Vec<HeaderName>> {
-    if !headers.contains_key(header::CONNECTION) {
-        return None;
-    }
-    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok());
-    // A caller must not be able to take away what frames or guards the request.
-    let kept = [header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE, header::AUTHORIZATION];
-    Some(names.filter(|name: &HeaderName| !kept.contains(name) && *name != "idempotency-key").collect())
 }
 
 fn refused(reason: &'static str) -> Refusal {
