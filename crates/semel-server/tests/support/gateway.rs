@@ -299,7 +299,7 @@ impl Log {
 }
 
 /// The program, without a setting from the environment of the tests.
-pub(super) fn semel() -> Command {
+pub(crate) fn semel() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEMEL_")) {
         command.env_remove(name);
