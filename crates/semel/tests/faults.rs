@@ -362,6 +362,27 @@ async fn an_operator_without_force_does_not_take_what_runs_again() {
     process.reads("released").await;
 }
 
+/// A limit, and why it is harmless: a claim that was told "in flight" and is carried out once more after the key was
+/// released takes the lease for nobody. The key ends unknown, which somebody must resolve; nothing runs twice.
+#[tokio::test(start_paused = true)]
+async fn a_refused_claim_that_the_network_repeats_later_ends_unknown_and_runs_nothing() {
+    let process = Process::new(FaultyStore::new(Memory.open().await));
+    let (first, second) = futures_util::join!(process.once(Duration::from_secs(2), released()), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        process.store.fail(1, Fault::Again(Duration::from_secs(5)));
+        process.once(BRIEF, keep()).await
+    });
+    ran(first);
+    assert!(matches!(second, Answer::InFlight { .. }), "{second:?}");
+    process.reads("released").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    process.reads("unknown").await;
+    assert_eq!(process.effects(), 1);
+    let resolved = process.engine.resolve(&process.entry().await, &sample::release(), false).await;
+    assert_eq!(resolved.unwrap(), Resolved::Done);
+    assert!(ran(process.once(BRIEF, keep()).await));
+}
+
 /// The settlement does not get through for longer than the caller is held: it gets its true answer, marked, and
 /// the record follows.
 #[tokio::test(start_paused = true)]
