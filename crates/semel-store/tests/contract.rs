@@ -2,7 +2,7 @@
 
 #![cfg(feature = "sqlite")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +21,12 @@ struct Sqlite {
 }
 
 impl Sqlite {
+    /// In memory where the system offers that: these tests are about answers, not about what survives a power
+    /// failure, and a disk that syncs makes them ten times slower.
     fn new() -> Sqlite {
-        let directory = tempfile::tempdir().expect("a directory");
+        let memory = Path::new("/dev/shm");
+        let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let directory = directory.expect("a directory");
         Sqlite { clock: ManualClock::new(), directory, opened: Mutex::new(0) }
     }
 
@@ -71,8 +75,6 @@ mod sqlite {
 
     #[test]
     fn random_histories_answer_as_the_model_does() {
-        each_seed(if std::env::var_os("SEMEL_LONG").is_some() { 3_000 } else { 200 }, |seed| {
-            run(model::compare(&Sqlite::new(), seed));
-        });
+        each_seed(200, |seed| run(model::compare(&Sqlite::new(), seed)));
     }
 }
