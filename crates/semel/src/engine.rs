@@ -265,6 +265,11 @@ impl Engine {
         T: Send + 'static,
     {
         let (result, answer) = match self.claim(&operation).await {
+            // The time to stop in is over, and nothing has run yet: nothing begins that could only be parked.
+            Ok(Claim::Acquired(lease)) if self.parking.is_cancelled() => {
+                self.give_back(&lease, &operation.policy).await;
+                ("stopping", Answer::Stopping)
+            }
             Ok(Claim::Acquired(lease)) => {
                 observe::decided("run");
                 return Attempt::new(self, lease, operation, reply).run(run).await;
@@ -330,19 +335,24 @@ impl Engine {
         claimed
     }
 
-    /// Gives back a claim whose answer never came. Nothing ran under it.
+    /// Gives back a claim whose answer never came.
     async fn withdraw(self, request: ClaimRequest, policy: Policy) {
         let within = policy.late_answer_for;
-        let Ok(Claim::Acquired(lease)) = self.patiently("claim", within, || self.store.claim(&request)).await
-        else {
-            return;
-        };
+        let claimed = self.patiently("claim", within, || self.store.claim(&request)).await;
+        if let Ok(Claim::Acquired(lease)) = claimed {
+            self.give_back(&lease, &policy).await;
+        }
+    }
+
+    /// Ends a claim under which nothing ran.
+    async fn give_back(&self, lease: &Lease, policy: &Policy) {
         let settlement = match lease.was {
             // It took over what was unknown, so that is what it gives back.
             Was::Lapsed | Was::Unknown => Settlement::Park { cause: Cause::LAPSED },
             _ => Settlement::Release { not_before: None, unbind: true, remember_for: policy.remember_for },
         };
-        let _ = self.patiently("settle", within, || self.store.settle(&lease, &settlement)).await;
+        let within = policy.late_answer_for;
+        let _ = self.patiently("settle", within, || self.store.settle(lease, &settlement)).await;
     }
 }
 

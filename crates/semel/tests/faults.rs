@@ -291,6 +291,22 @@ async fn a_drain_that_parks() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_outlasts_a_drain_is_given_back() {
+    for fault in [Fault::HangBefore, Fault::HangAfter] {
+        let process = Process::new(FaultyStore::new(Memory.open().await));
+        process.store.fail(1, fault);
+        let (answer, parked) = futures_util::join!(process.once(BRIEF, keep()), async {
+            tokio::time::sleep(BRIEF).await;
+            process.engine.drain(BRIEF).await
+        });
+        assert!(matches!(answer, Answer::Stopping), "{answer:?}");
+        settle_down().await;
+        process.reads("released").await;
+        assert_eq!((parked, process.effects()), (0, 0));
+    }
+}
+
 /// Every claim of the caller's is lost for longer than its patience: it is told so, and what it got is given back.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answers_never_come_is_given_back() {
