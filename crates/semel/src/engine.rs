@@ -237,7 +237,8 @@ impl Engine {
         }
         let (reply, answer) = oneshot::channel();
         let engine = self.clone();
-        self.tasks.spawn(async move { engine.decided(operation, run, reply).await });
+        // In a box: it is large, and spawning moves it more than once.
+        self.tasks.spawn(Box::pin(engine.decided(operation, run, reply)));
         // The task answers on every path; it is gone without an answer only when the runtime is being torn down.
         answer.await.unwrap_or(Answer::Unknown { cause: Cause::SHUTDOWN, age: Duration::ZERO })
     }
