@@ -1,11 +1,14 @@
 //! The service behind the gateway, as the innermost tower service: what `semel-http` calls to run a request.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode, Version, header};
+use http_body_util::BodyExt;
 use semel::BoxError;
 use semel_http::{Body, NotSent, remove_hop_by_hop};
 use tower_service::Service;
@@ -16,8 +19,8 @@ use super::upstream::{Arriving, Connections, SendError};
 #[derive(Debug, Clone)]
 pub struct Forward {
     connections: Connections,
-    /// How long the caller of a request that is not guarded waits for the head of its response. A guarded one is
-    /// listened to for longer than its caller waits, which is the engine's business.
+    /// How long the caller of a request that is not guarded waits for the head of its response, once its body stands
+    /// still. A guarded one is listened to for longer than its caller waits, which is the engine's business.
     unguarded_within: Duration,
 }
 
@@ -33,21 +36,48 @@ impl Forward {
 
     async fn send(self, request: Request<Body>) -> Result<Response<Arriving>, BoxError> {
         let is_guarded = request.extensions().get::<semel::Lease>().is_some();
-        let sending = self.connections.send(request);
-        let sent = if is_guarded {
-            sending.await
-        } else {
-            let within = self.unguarded_within;
-            tokio::time::timeout(within, sending).await.map_err(|_| TooLate(within))?
-        };
+        let sent =
+            if is_guarded { self.connections.send(request).await } else { self.send_within(request).await? };
         let mut response = sent.map_err(|error| match error {
             SendError::NotSent { .. } => BoxError::from(NotSent::new(error)),
             SendError::Cut(_) => error.into(),
         })?;
-        remove_hop_by_hop(response.headers_mut());
+        if !is_guarded && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err("the service switched protocols, which nobody asked for".into());
+        }
+        *response.version_mut() = Version::HTTP_11;
+        let headers = response.headers_mut();
+        // The coding counts, not the length beside it (RFC 9112 §6.3): what goes on is framed anew.
+        if headers.contains_key(header::TRANSFER_ENCODING) {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        remove_hop_by_hop(headers);
         Ok(response)
     }
+
+    /// The time starts again with each piece of the body: a large upload is no slow service.
+    async fn send_within(&self, request: Request<Body>) -> Result<SendResult, TooLate> {
+        let pieces = Arc::new(AtomicUsize::new(0));
+        let count = pieces.clone();
+        let request = request.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                count.fetch_add(1, Ordering::Relaxed);
+                frame
+            }))
+        });
+        let mut sending = pin!(self.connections.send(request));
+        loop {
+            let seen = pieces.load(Ordering::Relaxed);
+            match tokio::time::timeout(self.unguarded_within, sending.as_mut()).await {
+                Ok(sent) => return Ok(sent),
+                Err(_) if pieces.load(Ordering::Relaxed) != seen => {}
+                Err(_) => return Err(TooLate(self.unguarded_within)),
+            }
+        }
+    }
 }
+
+type SendResult = Result<Response<Arriving>, SendError>;
 
 impl Service<Request<Body>> for Forward {
     type Response = Response<Arriving>;
