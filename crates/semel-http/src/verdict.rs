@@ -7,7 +7,8 @@
 //!    5xx is unknown, as a proxy in between may have made it; 500, 501 and 503 are in the list of the released,
 //!    since an application that answers them has failed and rolled back. That is a promise of the application's:
 //!    for one that does not keep it there is [`Statuses::cautious`].
-//! 4. 1xx is no answer to a guarded request, so an attempt that ends in one is unknown.
+//! 4. 1xx is no answer to a guarded request, and 600 and above no answer at all, so an attempt that ends in one is
+//!    unknown.
 //! 5. 401 and 403 also unbind the fingerprint, so that a caller who is not let in binds nothing.
 //!
 //! Released are 401, 403, 407, 408, 409, 421, 423, 425, 429: asked again later, or by somebody else, the same
@@ -94,7 +95,7 @@ impl Statuses {
         if self.released.contains(&status) {
             return Meaning::Release;
         }
-        if self.unknown.contains(&status) || status.is_informational() || status.is_server_error() {
+        if self.unknown.contains(&status) || !(200..=499).contains(&status.as_u16()) {
             return Meaning::Unknown(cause(status));
         }
         Meaning::Keep
@@ -158,7 +159,7 @@ mod tests {
         for status in [401, 403, 407, 408, 409, 421, 423, 425, 429, 500, 501, 503] {
             assert_eq!(by(&default, status), Meaning::Release, "{status}");
         }
-        for status in [101, 502, 504, 505, 507, 520, 524, 599] {
+        for status in [101, 502, 504, 505, 507, 520, 524, 599, 600, 999] {
             assert_eq!(by(&default, status), unknown(status));
         }
     }
