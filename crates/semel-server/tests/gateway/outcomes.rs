@@ -59,7 +59,7 @@ fn h11_what_took_no_effect_releases_the_key() {
 #[test]
 fn h11_what_may_have_taken_effect_is_unknown() {
     let (service, gateway) = by_path();
-    let unsure = [502, 504, 505, 520, 524, 599];
+    let unsure = [502, 504, 505, 520, 524, 599, 600, 999];
     for status in unsure {
         let call = call(&format!("/s/{status}"));
         let own = gateway.call(&call);

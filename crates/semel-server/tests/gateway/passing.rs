@@ -143,6 +143,57 @@ fn g2_head_and_bodiless_answers_pass_with_their_own_framing() {
 }
 
 #[test]
+fn g2_a_large_upload_is_no_slow_service() {
+    let service = Service::plain();
+    let gateway = Gateway::start(service.address(), &["--upstream-timeout", "300ms"]);
+    let mut client = gateway.connect();
+    client.send(b"PUT /file HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n").unwrap();
+    for _ in 0..10 {
+        std::thread::sleep(Duration::from_millis(80));
+        client.send(b"x").unwrap();
+    }
+    assert_eq!(client.receive().unwrap().status, 201);
+    // One that stands still is.
+    client.send(b"PUT /file HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nx").unwrap();
+    assert_eq!(client.receive().unwrap().status, 504);
+}
+
+#[test]
+fn g2_an_answer_is_framed_anew_whatever_the_service_wrote() {
+    let answers: [&[u8]; 4] = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        b"HTTP/1.1 503 Down\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\nabc",
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc",
+    ];
+    let wire = Wire::start(move |number, stream| stream.write_all(answers[(number - 1) / 2]).unwrap());
+    let gateway = Gateway::start(wire.address, &[]);
+    let mut client = gateway.connect();
+    for number in 0..answers.len() {
+        for call in [Call::new("GET", "/a"), Call::post("/a", &format!("framed-{number}"))] {
+            let answer = client.call(&call).expect("an answer on the same connection");
+            assert_eq!(answer.text(), "abc", "{number}");
+            let framings =
+                ["content-length", "transfer-encoding"].map(|name| answer.header_lines(name).len());
+            assert_eq!(framings.iter().sum::<usize>(), 1, "{number}: {:?}", answer.headers);
+        }
+    }
+}
+
+#[test]
+fn g2_a_service_that_switches_protocols_unasked_has_no_answer() {
+    let wire = Wire::start(|_, stream| {
+        let _ = stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    });
+    let gateway = Gateway::start(wire.address, &[]);
+    for call in [Call::new("GET", "/a"), Call::post("/a", "switched")] {
+        let answer = gateway.call(&call);
+        assert_eq!((answer.status, answer.code().as_str()), (502, "outcome-unknown"));
+    }
+}
+
+#[test]
 fn g4_no_redirect_is_followed() {
     let service = Service::start(|_| Plan {
         reply: Reply::new(307, "").header("Location", "/elsewhere"),
