@@ -78,7 +78,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let sweeper = tokio::spawn(sweep_for_ever(engine.clone()));
 
     let address = listener.local_addr().unwrap_or(config.listen.0);
-    let room = Arc::new(Semaphore::new(worker::CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(worker::room()));
     let stop = worker::Stop { stopping, stopped: CancellationToken::new(), connections: TaskTracker::new() };
     let page = Arc::new(Page::new(&statement));
     let workers = (0..config.workers)

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use semel::BoxError;
 use semel_http::{Body, Code, NotSent, Problem, Semel};
 use tokio::net::{TcpListener, TcpStream};
@@ -36,7 +37,20 @@ const HEAD_MAX: Duration = Duration::from_secs(30);
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Connections of all workers together.
-pub const CONNECTIONS_MAX: usize = 8192;
+const CONNECTIONS_MAX: usize = 8192;
+
+/// Files that are open beside connections: the store's, the log, the admin address's.
+const FILES_KEPT: u64 = 128;
+
+/// How many callers there is room for: each may need a connection to the service too, and one that could not be made
+/// for want of a file would be refused as unreachable. The soft limit is raised first, as far as it goes.
+pub fn room() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit.clone() };
+    let files = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    let pairs = files.map_or(u64::MAX, |files| files.saturating_sub(FILES_KEPT) / 2);
+    usize::try_from(pairs).unwrap_or(usize::MAX).clamp(1, CONNECTIONS_MAX)
+}
 
 /// What a worker serves with.
 #[derive(Debug, Clone)]

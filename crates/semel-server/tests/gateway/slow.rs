@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::assert::plain;
-use crate::support::{Call, Client};
+use crate::support::{Call, Client, Launch, Service};
 
 /// Waits for the end of a connection, sending a byte of `trickle` each second meanwhile.
 fn closed_within(client: &mut Client, bound: Duration, trickle: &[u8]) -> (Duration, Vec<u8>) {
@@ -54,6 +54,23 @@ fn slow_heads_and_idle_connections_are_bounded() {
         }
     });
     assert_eq!(service.ledger().received_count(), 1);
+}
+
+/// Callers that only connect do not take the files that the work of the others needs.
+#[test]
+fn more_connections_than_files_leave_room_for_the_work() {
+    let service = Service::plain();
+    let gateway = Launch::new(service.address()).open_files(150).start();
+    let mut clients: Vec<_> = (0..138).map(|_| gateway.connect()).collect();
+    for (number, client) in clients.iter_mut().take(10).enumerate() {
+        let call = Call::post("/a", &format!("crowd-{number}"));
+        assert_eq!(client.call(&call).expect("an answer").status, 201);
+    }
+    assert_eq!(gateway.admin("/readyz").status, 200);
+    let mut last = clients.pop().unwrap();
+    drop(clients);
+    assert_eq!(last.call(&Call::post("/a", "last")).expect("it has its turn").status, 201);
+    assert!(!gateway.log().contains("could not be accepted"));
 }
 
 #[test]

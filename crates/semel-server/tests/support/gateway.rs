@@ -22,6 +22,7 @@ pub(crate) struct Launch {
     store: PathBuf,
     args: Vec<OsString>,
     environment: Vec<(String, String)>,
+    open_files: Option<u32>,
     /// Goes away with the last launch.
     directory: Arc<TempDir>,
 }
@@ -54,7 +55,15 @@ impl Launch {
         let directory = tempfile::tempdir().expect("a directory for the test");
         let store = directory.path().join("semel.db");
         let directory = Arc::new(directory);
-        Launch { upstream, listen: None, store, args: Vec::new(), environment: Vec::new(), directory }
+        Launch {
+            upstream,
+            listen: None,
+            store,
+            args: Vec::new(),
+            environment: Vec::new(),
+            open_files: None,
+            directory,
+        }
     }
 
     pub(crate) fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Launch {
@@ -77,6 +86,11 @@ impl Launch {
     /// When it is not chosen yet.
     pub(crate) fn address(&self) -> SocketAddr {
         self.listen.expect("a fixed address")
+    }
+
+    /// With so many files that it may have open, connections included.
+    pub(crate) fn open_files(self, most: u32) -> Launch {
+        Launch { open_files: Some(most), ..self }
     }
 
     /// With the other one's store.
@@ -127,7 +141,7 @@ impl Launch {
 
     /// The command line, without a setting from the environment of the tests.
     pub(crate) fn command(&self, listen: SocketAddr) -> Command {
-        let mut command = semel();
+        let mut command = self.open_files.map_or_else(semel, limited);
         command.arg("gateway").arg("--upstream").arg(format!("http://{}", self.upstream));
         command.arg("--listen").arg(listen.to_string()).args(["--admin", "127.0.0.1:0"]);
         command.arg("--store").arg(self.store()).args(&self.args);
@@ -302,6 +316,17 @@ impl Log {
 pub(crate) fn semel() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEMEL_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// The program, with so many files that it may have open.
+fn limited(most: u32) -> Command {
+    let program = semel();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")]).arg(program.get_program());
+    for (name, _) in program.get_envs() {
         command.env_remove(name);
     }
     command
