@@ -46,7 +46,7 @@ const FILES_KEPT: u64 = 128;
 /// for want of a file would be refused as unreachable. The soft limit is raised first, as far as it goes.
 pub fn room() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, ..limit.clone() };
+    let raised = Rlimit { current: limit.maximum, ..limit };
     let files = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
     let pairs = files.map_or(u64::MAX, |files| files.saturating_sub(FILES_KEPT) / 2);
     usize::try_from(pairs).unwrap_or(usize::MAX).clamp(1, CONNECTIONS_MAX)
