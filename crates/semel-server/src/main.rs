@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "nothing outside can reach into a program")]
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use semel_store::ConnectError;
@@ -22,6 +23,8 @@ pub enum Failure {
     Usage(String),
     /// Exit code 1.
     Failed(String),
+    /// Whoever read the output has read enough, as `head` does. Exit code 0.
+    Unread,
 }
 
 impl From<ConnectError> for Failure {
@@ -48,18 +51,20 @@ fn main() -> ExitCode {
         cli::Command::Migrate(args) => operator::run(operator::migrate(args)),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::Unread) => ExitCode::SUCCESS,
         Err(Failure::Usage(text)) => say(&format!("semel: {text}"), 2),
         Err(Failure::Failed(text)) => say(&format!("semel: {text}"), 1),
     }
 }
 
-#[allow(clippy::print_stdout, reason = "help and version are this command's output")]
+/// Help and version are output, everything else is an error. Where neither can be written there is nobody to tell.
 fn say(text: &str, code: u8) -> ExitCode {
-    if code == 0 {
-        println!("{}", text.trim_end());
-    } else {
-        eprintln!("{}", text.trim_end());
+    let text = text.trim_end();
+    let said = if code == 0 { writeln!(io::stdout(), "{text}") } else { writeln!(io::stderr(), "{text}") };
+    match said {
+        Err(error) if code == 0 && error.kind() != io::ErrorKind::BrokenPipe => {
+            say(&format!("semel: standard output: {error}"), 1)
+        }
+        _ => ExitCode::from(code),
     }
-    ExitCode::from(code)
 }

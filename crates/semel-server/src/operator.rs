@@ -195,6 +195,9 @@ fn failed(error: StoreError) -> Failure {
 }
 
 fn unwritten(error: std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        return Failure::Unread;
+    }
     Failure::Failed(format!("standard output: {error}"))
 }
 

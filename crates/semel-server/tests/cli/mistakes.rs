@@ -168,3 +168,21 @@ fn help_and_version_are_no_mistake() {
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(2), ""));
     assert!(nothing.err.contains("gateway") && nothing.err.contains("resolve"));
 }
+
+#[test]
+fn a_reader_that_stops_is_no_failure_and_a_full_disk_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}", directory.path().join("semel.db").display());
+    assert_eq!(run(&["migrate", "--store", &store]).code, Some(0));
+    for args in
+        [&["gateway", "--help"][..], &["--version"], &["keys", "--store", &store], &["migrate", "--print"]]
+    {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let unread = said(semel(args).stdout(writer));
+        assert_eq!((unread.code, unread.err.as_str()), (Some(0), ""), "{args:?}");
+        let full = std::fs::File::create("/dev/full").expect("the device");
+        let full = said(semel(args).stdout(full));
+        assert!(full.error(1).contains("No space left"), "{args:?}: {}", full.err);
+    }
+}
