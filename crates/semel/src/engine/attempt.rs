@@ -69,7 +69,7 @@ impl<T: Send + 'static> Attempt<T> {
     async fn attend(&mut self, run: impl Future<Output = std::thread::Result<(Verdict, T)>>) -> Ended<T> {
         let policy = self.operation.policy.clone();
         let (engine, lease) = (self.engine.clone(), self.lease.clone());
-        let answer_by = policy.answer_within.map(|within| Instant::now() + within);
+        let answer_by = policy.answer_within.and_then(|within| Instant::now().checked_add(within));
         let give_up_at = answer_by.and_then(|by| by.checked_add(policy.late_answer_for));
         let (mut run, mut lost) = (pin!(run), pin!(engine.keep(&lease, policy.lease_for)));
         loop {

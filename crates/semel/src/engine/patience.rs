@@ -21,6 +21,9 @@ pub struct Patience {
     pub settle: Duration,
 }
 
+/// "For ever", for an instant that is added to: a century.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 impl Default for Patience {
     fn default() -> Patience {
         Patience {
@@ -42,7 +45,7 @@ impl Engine {
         within: Duration,
         call: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(LONGEST);
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut perhaps = false;
         loop {
