@@ -127,6 +127,28 @@ fn g7_an_answer_that_never_comes_leaves_it_unknown() {
     assert_eq!(service.ledger().effects("never"), 1);
 }
 
+/// `forever` is a duration, and no instant is so far away.
+#[test]
+fn g7_every_time_may_be_forever() {
+    let service = Service::plain();
+    let times = ["--upstream-timeout", "--late-answer-for", "--lease", "--drain-for", "--upstream-idle"];
+    let kept = ["--replay-for", "--remember-for"];
+    let args: Vec<_> = times.iter().chain(&kept).flat_map(|flag| [*flag, "forever"]).collect();
+    let gateway = Gateway::start(service.address(), &args);
+    assert_eq!(gateway.call(&Call::new("GET", "/a")).status, 201);
+    crate::assert::replayed(&gateway, &Call::post("/a", "forever"));
+    // A settlement that is repeated for as long as it takes.
+    let gate = Gate::new();
+    service.next(Plan::behind(&gate));
+    let running = gateway.call_aside(&Call::post("/a", "unrecorded"));
+    service.ledger().wait_received(3);
+    let lock = crate::support::WriteLock::take(gateway.launch().store_file());
+    gate.open();
+    assert_eq!(running.join().unwrap().header("semel-recorded"), Some("false"));
+    drop(lock);
+    until("it is settled", || gateway.call(&Call::post("/a", "unrecorded")).is_replay().then_some(()));
+}
+
 #[test]
 fn g7_without_a_key_a_slow_service_is_504_too() {
     let service = Service::doing(Plan { hang: true, ..Plan::default() });
