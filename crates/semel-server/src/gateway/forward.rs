@@ -51,7 +51,10 @@ impl Forward {
         if headers.contains_key(header::TRANSFER_ENCODING) {
             headers.remove(header::CONTENT_LENGTH);
         }
-        remove_hop_by_hop(headers);
+        if !is_guarded {
+            // From a guarded one the contract takes them off.
+            remove_hop_by_hop(headers);
+        }
         Ok(response)
     }
 

@@ -41,43 +41,88 @@ const UPDATE: &str = "UPDATE records SET fence = ?1, attempt = ?2, spent = ?3, a
      state = ?13, lease_until = ?14, was = ?15, settles = ?16, not_before = ?17, replay_until = ?18, \
      forget_at = ?19, cause = ?20, outcome_format = ?21 WHERE id = ?22";
 
-/// The record of a scope and key.
-pub(super) fn load(connection: &Connection, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
-    let mut statement = connection.prepare_cached(LOAD)?;
-    statement.query_row([key.as_str(), scope.as_str()], stored).optional()
+/// The statements of one transaction, looked up once for all its calls.
+pub(super) struct Rows<'c> {
+    connection: &'c Connection,
+    load: CachedStatement<'c>,
+    insert: CachedStatement<'c>,
+    update: CachedStatement<'c>,
+    put_outcome: CachedStatement<'c>,
 }
 
-/// Writes what a rule made of `old`.
-///
-/// Atomic, and never over somebody else's write: it runs within the writer's `BEGIN IMMEDIATE`, in which `old`
-/// was read.
-pub(super) fn save(
-    connection: &Connection,
-    scope: &Scope,
-    key: &Key,
-    old: Option<&Stored>,
-    new: &Record,
-) -> rusqlite::Result<()> {
-    let id = match old {
-        Some(old) => {
-            execute(connection.prepare_cached(UPDATE)?, new, &[&old.id])?;
-            old.id
+impl<'c> Rows<'c> {
+    pub(super) fn of(connection: &'c Connection) -> rusqlite::Result<Rows<'c>> {
+        Ok(Rows {
+            connection,
+            load: connection.prepare_cached(LOAD)?,
+            insert: connection.prepare_cached(INSERT)?,
+            update: connection.prepare_cached(UPDATE)?,
+            put_outcome: connection.prepare_cached(PUT_OUTCOME)?,
+        })
+    }
+
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// The record of a scope and key.
+    pub(super) fn load(&mut self, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
+        self.load.query_row([key.as_str(), scope.as_str()], stored).optional()
+    }
+
+    /// Writes what a rule made of `old`.
+    ///
+    /// Atomic, and never over somebody else's write: it runs within the writer's `BEGIN IMMEDIATE`, in which `old`
+    /// was read.
+    pub(super) fn save(
+        &mut self,
+        scope: &Scope,
+        key: &Key,
+        old: Option<&Stored>,
+        new: &Record,
+    ) -> rusqlite::Result<()> {
+        let id = match old {
+            Some(old) => {
+                execute(&mut self.update, new, &[&old.id])?;
+                old.id
+            }
+            None => {
+                execute(&mut self.insert, new, &[&key.as_str(), &scope.as_str()])?;
+                self.connection.last_insert_rowid()
+            }
+        };
+        let old = old.map(|old| &old.record);
+        self.save_outcome(id, old.and_then(outcome), outcome(new))?;
+        self.save_input(id, old.and_then(|old| old.input.as_ref()), new.input.as_ref())
+    }
+
+    /// Only what has changed is written.
+    fn save_outcome(
+        &mut self,
+        id: i64,
+        old: Option<&Outcome>,
+        new: Option<&Outcome>,
+    ) -> rusqlite::Result<()> {
+        match new {
+            _ if old.map(|old| &old.bytes) == new.map(|new| &new.bytes) => Ok(()),
+            Some(new) => self.put_outcome.execute((id, new.bytes.as_ref())).map(drop),
+            None => self.connection.prepare_cached(DROP_OUTCOME)?.execute([id]).map(drop),
         }
-        None => {
-            execute(connection.prepare_cached(INSERT)?, new, &[&key.as_str(), &scope.as_str()])?;
-            connection.last_insert_rowid()
+    }
+
+    /// Rare: only what a completer works from has an input.
+    fn save_input(&mut self, id: i64, old: Option<&Bytes>, new: Option<&Bytes>) -> rusqlite::Result<()> {
+        match new {
+            _ if old == new => Ok(()),
+            Some(new) => self.connection.prepare_cached(PUT_INPUT)?.execute((id, new.as_ref())).map(drop),
+            None => self.connection.prepare_cached(DROP_INPUT)?.execute([id]).map(drop),
         }
-    };
-    let old = old.map(|old| &old.record);
-    let outcomes = (old.and_then(outcome).map(|kept| &kept.bytes), outcome(new).map(|kept| &kept.bytes));
-    save_bytes(connection, PUT_OUTCOME, DROP_OUTCOME, id, outcomes)?;
-    save_bytes(
-        connection,
-        PUT_INPUT,
-        DROP_INPUT,
-        id,
-        (old.and_then(|old| old.input.as_ref()), new.input.as_ref()),
-    )
+    }
+}
+
+/// One look at the record of a scope and key.
+pub(super) fn load(connection: &Connection, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
+    connection.prepare_cached(LOAD)?.query_row([key.as_str(), scope.as_str()], stored).optional()
 }
 
 const PUT_OUTCOME: &str = "INSERT OR REPLACE INTO outcomes (record, bytes) VALUES (?1, ?2)";
@@ -85,23 +130,8 @@ const PUT_INPUT: &str = "INSERT OR REPLACE INTO inputs (record, bytes) VALUES (?
 pub(super) const DROP_OUTCOME: &str = "DELETE FROM outcomes WHERE record = ?1";
 pub(super) const DROP_INPUT: &str = "DELETE FROM inputs WHERE record = ?1";
 
-/// Only what has changed is written.
-fn save_bytes(
-    connection: &Connection,
-    put: &str,
-    remove: &str,
-    id: i64,
-    (old, new): (Option<&Bytes>, Option<&Bytes>),
-) -> rusqlite::Result<()> {
-    match new {
-        _ if old == new => Ok(()),
-        Some(new) => connection.prepare_cached(put)?.execute((id, new.as_ref())).map(drop),
-        None => connection.prepare_cached(remove)?.execute([id]).map(drop),
-    }
-}
-
 fn execute(
-    mut statement: CachedStatement<'_>,
+    statement: &mut CachedStatement<'_>,
     record: &Record,
     place: &[&dyn ToSql],
 ) -> rusqlite::Result<()> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, Statement};
 use semel::{Clock, Swept};
 
-use super::rows::{DROP_INPUT, DROP_OUTCOME};
+use super::rows::{DROP_INPUT, DROP_OUTCOME, Rows};
 use super::writer::Verb;
 
 /// Rows in one piece. Few, because a claim may wait for them; the commit that each piece costs is cheap beside that.
@@ -48,7 +48,8 @@ impl Verb for Piece {
     const GIVES_WAY: bool = true;
 
     /// Atomic as every verb is: what is due cannot be claimed anew between the look and the deletion.
-    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Freed> {
+    fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Freed> {
+        let writer = rows.connection();
         let begun = Instant::now();
         let due = due(&mut *writer.prepare_cached(DUE)?, clock.now().0, self.limit)?;
         let mut freed = Swept::default();

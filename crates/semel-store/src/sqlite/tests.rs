@@ -60,7 +60,7 @@ struct Pragma(&'static str);
 impl Verb for Pragma {
     type Answer = ();
 
-    fn apply(&self, writer: &Connection, _: &dyn Clock) -> rusqlite::Result<()> {
-        writer.execute_batch(self.0)
+    fn apply(&self, rows: &mut rows::Rows<'_>, _: &dyn Clock) -> rusqlite::Result<()> {
+        rows.connection().execute_batch(self.0)
     }
 }

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use semel::record::{self, Unfit};
 use semel::{Claim, ClaimRequest, Clock, Lease, Settlement};
 
-use super::rows;
+use super::rows::{self, Rows};
 use super::writer::Verb;
 
 /// The answer to a claim that changes nothing, as of one snapshot; `None` if the rule wants to write.
@@ -26,11 +26,11 @@ pub(super) fn glance(
 impl Verb for ClaimRequest {
     type Answer = Claim;
 
-    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Claim> {
-        let old = rows::load(writer, &self.scope, &self.key)?;
+    fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Claim> {
+        let old = rows.load(&self.scope, &self.key)?;
         let (write, answer) = record::claim(old.as_ref().map(|old| &old.record), self, clock.now());
         if let Some(new) = write {
-            rows::save(writer, &self.scope, &self.key, old.as_ref(), &new)?;
+            rows.save(&self.scope, &self.key, old.as_ref(), &new)?;
         }
         Ok(answer)
     }
@@ -44,13 +44,13 @@ pub(super) struct Renew {
 impl Verb for Renew {
     type Answer = Result<(), Unfit>;
 
-    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
+    fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
         let Lease { scope, key, .. } = &self.lease;
-        let old = rows::load(writer, scope, key)?;
+        let old = rows.load(scope, key)?;
         let new =
             record::renew(old.as_ref().map(|old| &old.record), &self.lease, self.lease_for, clock.now());
         match new {
-            Ok(new) => rows::save(writer, scope, key, old.as_ref(), &new).map(Ok),
+            Ok(new) => rows.save(scope, key, old.as_ref(), &new).map(Ok),
             Err(unfit) => Ok(Err(unfit)),
         }
     }
@@ -64,13 +64,13 @@ pub(super) struct Settle {
 impl Verb for Settle {
     type Answer = Result<(), Unfit>;
 
-    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
+    fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
         let Lease { scope, key, .. } = &self.lease;
-        let old = rows::load(writer, scope, key)?;
+        let old = rows.load(scope, key)?;
         let new =
             record::settle(old.as_ref().map(|old| &old.record), &self.lease, &self.settlement, clock.now());
         match new {
-            Ok(Some(new)) => rows::save(writer, scope, key, old.as_ref(), &new).map(Ok),
+            Ok(Some(new)) => rows.save(scope, key, old.as_ref(), &new).map(Ok),
             Ok(None) => Ok(Ok(())),
             Err(unfit) => Ok(Err(unfit)),
         }

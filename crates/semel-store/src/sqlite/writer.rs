@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::{Failure, Step};
 use super::file::{File, Identity};
+use super::rows::Rows;
 
 /// Calls in one transaction. They wait for one another, so more would only make each wait longer.
 pub(super) const BATCH_MAX: usize = 512;
@@ -26,7 +27,7 @@ pub(super) trait Verb: Send + 'static {
     /// Whether it lets the others of its batch go first, and commits alone: nobody waits for it.
     const GIVES_WAY: bool = false;
 
-    fn apply(&self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<Self::Answer>;
+    fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Self::Answer>;
 }
 
 /// The way to the writer. Dropping it waits until the writer has done what it had accepted.
@@ -99,7 +100,7 @@ trait Job: Send {
     fn gives_way(&self) -> bool;
     /// When its caller has waited long enough.
     fn until(&self) -> Instant;
-    fn apply(&mut self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<()>;
+    fn apply(&mut self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<()>;
     fn fail(&mut self, failure: Failure);
     /// Tells the caller, if it is still there.
     fn reply(self: Box<Self>);
@@ -114,8 +115,8 @@ impl<V: Verb> Job for Waiting<V> {
         self.until
     }
 
-    fn apply(&mut self, writer: &Connection, clock: &dyn Clock) -> rusqlite::Result<()> {
-        self.answer = Some(Ok(self.verb.apply(writer, clock)?));
+    fn apply(&mut self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<()> {
+        self.answer = Some(Ok(self.verb.apply(rows, clock)?));
         Ok(())
     }
 
@@ -199,8 +200,10 @@ impl Writing {
         let failed = |step| move |cause| (step, cause);
         let begun = self.file.patiently(until, || run(connection, "BEGIN IMMEDIATE"));
         let done = begun.map_err(failed(Step::Begin)).and_then(|()| {
-            let applied = jobs.iter_mut().try_for_each(|job| job.apply(connection, self.clock.as_ref()));
+            let mut rows = Rows::of(connection).map_err(failed(Step::Write))?;
+            let applied = jobs.iter_mut().try_for_each(|job| job.apply(&mut rows, self.clock.as_ref()));
             applied.map_err(failed(Step::Write))?;
+            drop(rows);
             run(connection, "COMMIT").map_err(failed(Step::Commit))
         });
         if done.is_err() && !connection.is_autocommit() && run(connection, "ROLLBACK").is_err() {

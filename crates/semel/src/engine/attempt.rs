@@ -73,6 +73,7 @@ impl<T: Send + 'static> Attempt<T> {
         let give_up_at = answer_by.and_then(|by| by.checked_add(policy.late_answer_for));
         let (mut run, mut lost) = (pin!(run), pin!(engine.keep(&lease, policy.lease_for)));
         loop {
+            let due = if self.reply.is_some() { answer_by } else { give_up_at };
             tokio::select! {
                 // In this order: a run that has ended is never given up, and never called late.
                 biased;
@@ -81,8 +82,10 @@ impl<T: Send + 'static> Attempt<T> {
                     Err(_) => Ended::Panicked,
                 },
                 () = &mut lost, if self.unsettled.is_some() => return Ended::LeaseLost,
-                () = at(answer_by), if self.reply.is_some() => self.answer(Answer::Late { lease: lease.clone() }),
-                () = at(give_up_at) => return Ended::GivenUp,
+                () = at(due) => match self.reply {
+                    Some(_) => self.answer(Answer::Late { lease: lease.clone() }),
+                    None => return Ended::GivenUp,
+                },
                 () = engine.parking.cancelled(), if self.unsettled.is_some() => self.park().await,
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Engine;
 use crate::observe;
@@ -49,11 +49,9 @@ impl Engine {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut perhaps = false;
         loop {
-            let error = match timeout_at(until, self.bounded(verb, call())).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) if !error.is_transient() => return Err(error),
-                Ok(Err(error)) => error,
-                Err(elapsed) => StoreError::Indeterminate(elapsed.into()),
+            let error = match self.bounded_by(until, verb, call()).await {
+                Err(error) if error.is_transient() => error,
+                answer => return answer,
             };
             perhaps |= matches!(error, StoreError::Indeterminate(_));
             sleep(backoff.next(&self.entropy)).await;
@@ -75,7 +73,18 @@ impl Engine {
         verb: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let answer = match timeout(self.patience.call, call).await {
+        self.bounded_by(Instant::now() + self.patience.call, verb, call).await
+    }
+
+    /// One call, for `Patience::call` at most and not beyond `until`.
+    async fn bounded_by<T>(
+        &self,
+        until: Instant,
+        verb: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let until = until.min(Instant::now() + self.patience.call);
+        let answer = match timeout_at(until, call).await {
             Ok(answer) => answer,
             Err(elapsed) => Err(StoreError::Indeterminate(elapsed.into())),
         };

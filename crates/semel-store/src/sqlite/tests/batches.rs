@@ -56,11 +56,11 @@ enum Bad {
 impl Verb for Bad {
     type Answer = ();
 
-    fn apply(&self, writer: &Connection, _: &dyn Clock) -> rusqlite::Result<()> {
+    fn apply(&self, rows: &mut rows::Rows<'_>, _: &dyn Clock) -> rusqlite::Result<()> {
         match self {
-            Bad::Constraint => writer.execute_batch("UPDATE records SET state = 9"),
+            Bad::Constraint => rows.connection().execute_batch("UPDATE records SET fence = NULL"),
             Bad::Panic => {
-                writer.execute_batch("DELETE FROM records")?;
+                rows.connection().execute_batch("DELETE FROM records")?;
                 panic!("a verb that panics")
             }
         }

@@ -64,7 +64,10 @@ fn c117_any_record_reads_back_as_it_was_written_over_any_other() {
         let random = Random::new(seed);
         let old = rows::load(&connection, &scope, &key).expect("it reads");
         let new = record(&random);
-        rows::save(&connection, &scope, &key, old.as_ref(), &new).expect("it writes");
+        rows::Rows::of(&connection)
+            .expect("statements")
+            .save(&scope, &key, old.as_ref(), &new)
+            .expect("it writes");
         let read = rows::load(&connection, &scope, &key).expect("it reads").expect("it is there");
         assert_eq!(read.record, new);
         assert!(old.is_none_or(|old| old.id == read.id), "the row stays the same row");
@@ -85,7 +88,9 @@ fn what_no_record_looks_like_is_refused_when_it_is_read() {
         replay_until: Timestamp(2),
         forget_at: Timestamp(3),
     };
-    rows::save(&connection, &scope, &key, None, &Record { state: completed, ..record(&random) })
+    rows::Rows::of(&connection)
+        .expect("statements")
+        .save(&scope, &key, None, &Record { state: completed, ..record(&random) })
         .expect("it writes");
     connection.execute("DELETE FROM outcomes", []).expect("it deletes");
     rows::load(&connection, &scope, &key).expect_err("a kept outcome without its bytes is not an empty one");
