@@ -182,6 +182,8 @@ def semel(upstream):
     command = [
         SEMEL, "gateway", "--upstream", "http://127.0.0.1:%d" % upstream.port, "--listen", "127.0.0.1:%d" % port,
         "--admin", "127.0.0.1:%d" % admin, "--store", "sqlite://%s" % (folder / "semel.db"),
+        # No line for each request, as nginx writes no access log here.
+        "--log", "warn",
     ]
     with started("semel", port, command, folder) as server:
         wait_until(server, lambda: urllib.request.urlopen("http://127.0.0.1:%d/readyz" % admin, timeout=2).status == 200)
