@@ -49,8 +49,8 @@ def post(request, gateway):
 
 
 def lasting(headers):
-    """Header lines in order, without what is made anew for every answer."""
-    fresh = {"date", "connection", "keep-alive", "transfer-encoding", "content-length", REPLAYED.lower()}
+    """Header lines in order, without what is made anew for every answer, and the first request's own id."""
+    fresh = {"request-id", "date", "connection", "keep-alive", "transfer-encoding", "content-length", REPLAYED.lower()}
     return sorted((name, value) for name, value in headers.multi_items() if name not in fresh)
 
 

@@ -18,8 +18,11 @@ use crate::config::{STORE, Settings, layered};
 
 mod table;
 
-/// How many records are asked for at a time.
-const PAGE: u32 = 500;
+/// How many records are listed at a time. Each comes with its outcome, which may be large.
+const PAGE: u32 = 50;
+
+/// How many records are freed at a time.
+const SWEPT: u32 = 500;
 
 /// Runs a command to its end.
 pub fn run(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
@@ -79,7 +82,7 @@ pub async fn sweep(args: Sweep) -> Result<(), Failure> {
     let engine = Engine::new(store.store, Entropy::system());
     let (mut outcomes, mut records) = (0_u64, 0_u64);
     loop {
-        let swept = engine.sweep(PAGE).await.map_err(failed)?;
+        let swept = engine.sweep(SWEPT).await.map_err(failed)?;
         outcomes += u64::from(swept.outcomes);
         records += u64::from(swept.records);
         if swept.total() == 0 {

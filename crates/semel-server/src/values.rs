@@ -59,8 +59,9 @@ impl fmt::Display for Span {
             return f.write_str("forever");
         }
         let millis = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        let largest = UNITS.iter().rev().find(|(_, unit)| millis >= *unit && millis % unit == 0);
-        match largest {
+        // One day is written as it is in the defaults: 24h.
+        let units = UNITS.iter().rev().filter(|(name, unit)| *name != "d" || millis > *unit);
+        match units.into_iter().find(|(_, unit)| millis >= *unit && millis % unit == 0) {
             Some((name, unit)) => write!(f, "{}{name}", millis / unit),
             None => write!(f, "{millis}ms"),
         }
@@ -243,6 +244,7 @@ mod tests {
             assert_eq!(span.to_string().parse::<Span>(), Ok(span));
         }
         assert_eq!("90s".parse::<Span>(), Ok(Span(Duration::from_secs(90))));
+        assert_eq!(Span(Duration::from_secs(86_400)).to_string(), "24h");
     }
 
     #[test]

@@ -42,16 +42,21 @@ impl MemoryStore {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entries(&self, after: Option<&Cursor>, fits: impl Fn(&Entry) -> bool, limit: u32) -> Vec<Entry> {
+    fn entries(
+        &self,
+        after: Option<&Cursor>,
+        fits: impl Fn(&Entry) -> bool,
+        limit: u32,
+    ) -> Result<Vec<Entry>, StoreError> {
         let now = self.clock.now();
         let records = self.records();
-        let from = after.map_or(Bound::Unbounded, |cursor| Bound::Excluded(place(cursor)));
-        records
+        let from = after.map(place).transpose()?.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(records
             .range((from, Bound::Unbounded))
             .filter_map(|((key, scope), record)| record::entry(record, scope, key, cursor(key, scope), now))
             .filter(fits)
             .take(limit as usize)
-            .collect()
+            .collect())
     }
 }
 
@@ -151,11 +156,11 @@ impl Inspect for MemoryStore {
         after: Option<&Cursor>,
         limit: u32,
     ) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.entries(after, |entry| filter.fits(entry), limit))
+        self.entries(after, |entry| filter.fits(entry), limit)
     }
 
     async fn find_key(&self, key: &Key, limit: u32) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.entries(None, |entry| entry.key == *key, limit))
+        self.entries(None, |entry| entry.key == *key, limit)
     }
 }
 
@@ -187,8 +192,9 @@ fn open_cursor(since: Timestamp, key: &Key, scope: &Scope) -> Cursor {
     Cursor(format!("{:020}\0{}\0{}", since.0, key.as_str(), scope.as_str()).into_bytes())
 }
 
-fn place(cursor: &Cursor) -> (Key, Scope) {
+fn place(cursor: &Cursor) -> Result<(Key, Scope), StoreError> {
     let text = String::from_utf8_lossy(&cursor.0);
-    let (key, scope) = text.split_once('\0').expect("a cursor that this store made");
-    (Key::new(key).expect("a key that it kept"), Scope::new(scope).expect("a scope that it kept"))
+    let parts =
+        text.split_once('\0').and_then(|(key, scope)| Some((Key::new(key).ok()?, Scope::new(scope).ok()?)));
+    parts.ok_or_else(|| StoreError::Refused("the cursor is none of this store's".into()))
 }

@@ -390,7 +390,7 @@ pub enum View {
     },
 }
 
-/// A place in a listing. Only the store that made it can read it.
+/// A place in a listing. Only the store that made it can read it; to another it is [`StoreError::Refused`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Cursor(pub Vec<u8>);
 
