@@ -93,6 +93,10 @@ impl Asked {
                 Problem::new(Code::StoreUnavailable, "This instance is stopping. Nothing ran.")
                     .retry_after(SOON)
             }
+            Answer::TooMany => {
+                let detail = "This caller has too many operations open, or too many new ones. Nothing ran.";
+                Problem::new(Code::TooManyClaims, detail).retry_after(SOON)
+            }
             Answer::Unavailable(error) => {
                 tracing::warn!(%error, "the store did not decide");
                 Problem::new(Code::StoreUnavailable, "The store does not answer. Nothing ran.")
@@ -159,6 +163,7 @@ impl Decision {
             Answer::Forgotten { age } => aged("late", age),
             Answer::Unavailable(_) => nothing("unavailable"),
             Answer::Stopping => nothing("stopping"),
+            Answer::TooMany => nothing("too_many"),
         }
     }
 }

@@ -13,9 +13,10 @@
 //! 6. **A claim without an answer** is repeated under its attempt id, for `Patience::claim`. Then the caller is
 //!    told that the store is unavailable, and a task asks on until it knows, to give back what it may have got:
 //!    nothing ran (K10).
-//! 7. **Stopping** refuses new work, waits for what runs, and parks what still runs at the limit (G6). A parked
+//! 7. **A scope has bounds**, asked before the store is: see [`Bounds`].
+//! 8. **Stopping** refuses new work, waits for what runs, and parks what still runs at the limit (G6). A parked
 //!    run goes on as long as the process does, and its late settlement counts.
-//! 8. **A run that panics** is parked. Its effect is as unknown as that of a process that died.
+//! 9. **A run that panics** is parked. Its effect is as unknown as that of a process that died.
 //!
 //! What it cannot promise: a run that took effect in a process that died before the settlement is *unknown*.
 //! [`OnUnknown`] says what happens then; only the same transaction makes it certain.
@@ -40,11 +41,14 @@ use crate::store::{
 };
 
 mod attempt;
+mod bounds;
 mod patience;
 mod resolve;
 
 use attempt::Attempt;
+use bounds::{Place, Scopes};
 
+pub use bounds::Bounds;
 pub use patience::Patience;
 pub use resolve::Resolved;
 
@@ -54,6 +58,7 @@ pub struct Engine {
     store: Arc<dyn Store>,
     entropy: Entropy,
     patience: Patience,
+    scopes: Arc<Scopes>,
     /// Everything that the engine does in tasks of its own.
     tasks: TaskTracker,
     /// A token for each run that is neither settled nor parked.
@@ -161,6 +166,8 @@ pub enum Answer<T> {
     Unavailable(StoreError),
     /// The engine is stopping. Nothing ran.
     Stopping,
+    /// The scope has as much going on as it may. The store was not asked, and nothing ran.
+    TooMany,
 }
 
 impl Operation {
@@ -200,6 +207,7 @@ impl Engine {
             store,
             entropy,
             patience: Patience::default(),
+            scopes: Scopes::new(Bounds::default()),
             tasks: TaskTracker::new(),
             unsettled: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -211,6 +219,12 @@ impl Engine {
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Engine {
         Engine { patience, ..self }
+    }
+
+    /// The same engine with other bounds on what one scope may have.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> Engine {
+        Engine { scopes: Scopes::new(bounds), ..self }
     }
 
     /// Runs the operation, or says why not.
@@ -235,10 +249,14 @@ impl Engine {
             observe::decided("stopping");
             return Answer::Stopping;
         }
+        let Some(place) = self.scopes.enter(&operation.scope) else {
+            observe::decided("too_many");
+            return Answer::TooMany;
+        };
         let (reply, answer) = oneshot::channel();
         let engine = self.clone();
         // In a box: it is large, and spawning moves it more than once.
-        self.tasks.spawn(Box::pin(engine.decided(operation, run, reply)));
+        self.tasks.spawn(Box::pin(engine.decided(operation, place, run, reply)));
         // The task answers on every path; it is gone without an answer only when the runtime is being torn down.
         answer.await.unwrap_or(Answer::Unknown { cause: Cause::SHUTDOWN, age: Duration::ZERO })
     }
@@ -258,9 +276,14 @@ impl Engine {
         parked
     }
 
-    /// The decision.
-    async fn decided<T, F, Fut>(self, operation: Operation, run: F, reply: oneshot::Sender<Answer<T>>)
-    where
+    /// The decision. The scope's place is held until the claim is refused, or its run is settled.
+    async fn decided<T, F, Fut>(
+        self,
+        operation: Operation,
+        place: Place,
+        run: F,
+        reply: oneshot::Sender<Answer<T>>,
+    ) where
         F: FnOnce(Lease) -> Fut + Send + 'static,
         Fut: Future<Output = (Verdict, T)> + Send + 'static,
         T: Send + 'static,
@@ -273,6 +296,9 @@ impl Engine {
             }
             Ok(Claim::Acquired(lease)) => {
                 observe::decided("run");
+                if lease.was == Was::New {
+                    place.counts_new();
+                }
                 return Attempt::new(self, lease, operation, reply).run(run).await;
             }
             Ok(Claim::Completed { outcome, age, attempts }) => {

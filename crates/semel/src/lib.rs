@@ -17,7 +17,7 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use engine::{Answer, Engine, Operation, Patience, Resolved, Verdict};
+pub use engine::{Answer, Bounds, Engine, Operation, Patience, Resolved, Verdict};
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};
 pub use fingerprint::{Algorithm, Fingerprint};
 pub use inspect::{Filter, Inspect, StateName};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use semel::testing::{Fault, FaultyStore, Random, VirtualClock, sample};
 use semel::{
-    Algorithm, Answer, Cause, Engine, Entry, Fingerprint, Lease, MemoryStore, OnUnknown, Operation, Outcome,
-    Policy, Resolved, Settlement, Store, StoreError, Verdict, View,
+    Algorithm, Answer, Bounds, Cause, Engine, Entry, Fingerprint, Lease, MemoryStore, OnUnknown, Operation,
+    Outcome, Policy, Resolved, Settlement, Store, StoreError, Verdict, View,
 };
 use tokio::time::{advance, sleep};
 
@@ -320,4 +320,29 @@ async fn an_operator_settles_what_is_unknown_and_nothing_else() {
     advance(SECOND).await;
     let Answer::Replay { outcome, .. } = process.once(SECOND).await else { panic!("it is completed") };
     assert_eq!(outcome, Outcome::value("seen"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_has_too_much_going_on_is_refused_before_the_store_is_asked() {
+    let mut process = Process::new();
+    process.engine = process.engine.with_bounds(Bounds { open_claims_max: 1, ..Bounds::default() });
+    let process = Arc::new(process);
+    let caller = process.spawn(10 * SECOND);
+    others_run().await;
+    process.down(true);
+    assert!(matches!(process.once(SECOND).await, Answer::TooMany), "and not: the store is unavailable");
+    process.down(false);
+    assert!(matches!(caller.await.unwrap(), Answer::Ran { .. }));
+    others_run().await;
+    assert!(matches!(process.once(SECOND).await, Answer::Replay { .. }), "the place is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replays_are_no_new_keys() {
+    let mut process = Process::new();
+    process.engine = process.engine.with_bounds(Bounds { new_keys_a_second_max: 2, ..Bounds::default() });
+    assert!(matches!(process.once(Duration::ZERO).await, Answer::Ran { .. }));
+    for _ in 0..10 {
+        assert!(matches!(process.once(Duration::ZERO).await, Answer::Replay { .. }));
+    }
 }

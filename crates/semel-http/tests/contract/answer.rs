@@ -1,5 +1,6 @@
 //! What a caller is told, by the numbers of the contract: replays, refusals, what is kept (H8 to H13).
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use semel::{OnUnknown, Policy};
-use semel_http::{NotSent, Statuses};
+use semel_http::{Body, NotSent, Statuses};
 use tokio::time::{advance, sleep};
 
 use crate::support::{AtEnd, Chunks, Gate, Reply, Shop, post, posting, respond, with};
@@ -202,6 +203,24 @@ async fn h09_store_down_is_503_before_any_effect() {
     assert_eq!(shop.runs(), 0);
     shop.store.claims_fail.store(false, Ordering::SeqCst);
     assert_eq!(shop.send(post("k-1")).await.status, 201);
+}
+
+async fn runs_nothing(_: http::Request<Body>) -> Result<http::Response<Body>, Infallible> {
+    panic!("nothing runs")
+}
+
+#[tokio::test]
+async fn k11_too_many_open_claims_are_429_before_any_effect() {
+    let bounds = semel::Bounds { open_claims_max: 0, ..semel::Bounds::default() };
+    let store = Arc::new(semel::MemoryStore::new());
+    let engine = semel::Engine::new(store, semel::Entropy::system()).with_bounds(bounds);
+    let policy = Arc::new(semel::Policy::new(semel::OnUnknown::Park));
+    let settings = Arc::new(semel_http::Settings::new(semel_http::Options::new(policy)).unwrap());
+    let inner = tower::service_fn(runs_nothing);
+    let guarded = semel_http::Semel::new(inner, engine, settings);
+    let refused = Reply::read(tower::ServiceExt::oneshot(guarded, post("k-1")).await.unwrap()).await;
+    assert_eq!((refused.status.as_u16(), refused.code().as_str()), (429, "too-many-claims"));
+    assert_eq!((refused.header("retry-after"), refused.effect().as_str()), (Some("1"), "unknown"));
 }
 
 #[tokio::test]

@@ -96,7 +96,9 @@ impl Ledger {
             }
             Answer::Replay { outcome, .. } => book.told(key, &outcome.bytes),
             Answer::Mismatch => book.expect(!ran, Check::NoInvitation, || text),
-            Answer::Unavailable(_) | Answer::Stopping => book.expect(!ran, Check::Truth, || text),
+            Answer::Unavailable(_) | Answer::Stopping | Answer::TooMany => {
+                book.expect(!ran, Check::Truth, || text)
+            }
             Answer::Broke { .. } | Answer::Late { .. } => book.expect(ran, Check::Truth, || text),
             Answer::InFlight { .. }
             | Answer::Unknown { .. }
@@ -134,5 +136,6 @@ fn name(answer: &Answer<Value>) -> &'static str {
         Answer::Forgotten { .. } => "forgotten",
         Answer::Unavailable(_) => "unavailable",
         Answer::Stopping => "stopping",
+        Answer::TooMany => "too many",
     }
 }
