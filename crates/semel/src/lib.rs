@@ -1,7 +1,36 @@
 //! Operations that take effect once, however often they arrive: the rules.
 //!
-//! No HTTP, no SQL, no sockets here. Start reading at [`record`], which is the life of a key as pure functions,
-//! then [`store`], the contract that every store keeps.
+//! No HTTP, no SQL, no sockets here. Start reading at [`engine`], where the one decision is; then [`record`], the
+//! life of a key as pure functions, and [`store`], the contract that every store keeps.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use semel::{
+//!     Algorithm, Answer, Engine, Entropy, Fingerprint, Key, MemoryStore, OnUnknown, Operation, Outcome, Policy, Scope,
+//!     Verdict,
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), semel::KeyError> {
+//! let engine = Engine::new(Arc::new(MemoryStore::new()), Entropy::system());
+//! let policy = Arc::new(Policy::new(OnUnknown::Park));
+//! let charge = Operation::new(
+//!     Scope::new("shop:customer-7")?,
+//!     Key::new("order-77")?,
+//!     Fingerprint::builder(Algorithm::EXACT).part(b"charge").part(b"1200").finish(),
+//!     policy,
+//! );
+//!
+//! // The first time it runs, and its outcome is kept before the caller hears of it.
+//! let first = engine.once(charge.clone(), |_lease| async { (Verdict::Keep(Outcome::value("paid")), "paid") }).await;
+//! assert!(matches!(first, Answer::Ran { value: "paid", recorded: true, .. }));
+//!
+//! // However often it arrives again, it does not run.
+//! let again = engine.once(charge, |_lease| async { unreachable!() as (Verdict, &str) }).await;
+//! assert!(matches!(again, Answer::Replay { outcome, .. } if outcome == Outcome::value("paid")));
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod engine;
 pub mod environment;
