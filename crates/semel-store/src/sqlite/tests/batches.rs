@@ -43,7 +43,8 @@ async fn calls_that_wait_together_share_one_commit() {
     }
     fresh.store = Arc::into_inner(store).expect("the only one");
     let made = commits(&fresh) - before;
-    assert!((1..=3).contains(&made), "500 claims in {made} commits");
+    // One each would be 500. How many take part in the first ones is the scheduler's choice.
+    assert!((1..=20).contains(&made), "500 claims in {made} commits");
 }
 
 /// A verb that fails as it is told.
