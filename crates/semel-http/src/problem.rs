@@ -189,6 +189,11 @@ impl Problem {
         }
     }
 
+    /// For a request without a key: whether to repeat it is not this contract's to say, so it says no.
+    pub fn without_key(self) -> Problem {
+        Problem { retryable: false, ..self }
+    }
+
     /// With another status.
     pub fn status(self, status: StatusCode) -> Problem {
         Problem { status, ..self }

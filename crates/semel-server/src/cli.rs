@@ -56,7 +56,7 @@ pub struct Where {
     /// Where the records are kept [default: sqlite://semel.db]
     #[arg(long, env = "SEMEL_STORE", value_name = "URL")]
     pub store: Option<String>,
-    /// The gateway's TOML file, for its store
+    /// The gateway's TOML file, for its store and its retention
     #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -133,11 +133,11 @@ pub struct Resolve {
     /// The response's content type [default: application/json where the body is JSON, else text/plain]
     #[arg(long, value_name = "TYPE", conflicts_with = "rerun")]
     pub content_type: Option<String>,
-    /// How long the response is replayed [default: 24h]
-    #[arg(long, value_name = "DURATION", conflicts_with = "rerun")]
+    /// How long the response is replayed [default: 24h, or as --config has it]
+    #[arg(long, env = "SEMEL_REPLAY_FOR", value_name = "DURATION")]
     pub replay_for: Option<Span>,
-    /// How long the key is remembered [default: 30d]
-    #[arg(long, value_name = "DURATION")]
+    /// How long the key is remembered [default: 30d, or as --config has it]
+    #[arg(long, env = "SEMEL_REMEMBER_FOR", value_name = "DURATION")]
     pub remember_for: Option<Span>,
     /// Also take a key that is running: its owner's answer will be refused
     #[arg(long)]

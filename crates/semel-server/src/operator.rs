@@ -45,7 +45,7 @@ pub async fn keys(args: Keys) -> Result<(), Failure> {
         left -= u32::try_from(page.len()).unwrap_or(left);
         page.iter().try_for_each(|entry| out.row(entry)).map_err(unwritten)?;
     }
-    out.end().map_err(unwritten)
+    out.end(left == 0).map_err(unwritten)
 }
 
 /// `semel show`.
@@ -105,9 +105,13 @@ pub async fn migrate(args: Migrate) -> Result<(), Failure> {
 }
 
 fn url(place: &Where) -> Result<String, Failure> {
+    Ok(settings(place)?.store.unwrap_or_else(|| STORE.to_owned()))
+}
+
+/// The gateway's own file, as far as a command needs it.
+fn settings(place: &Where) -> Result<Settings, Failure> {
     let given = Settings { store: place.store.clone(), ..Settings::default() };
-    let settings = layered(given, place.config.as_ref()).map_err(Failure::Usage)?;
-    Ok(settings.store.unwrap_or_else(|| STORE.to_owned()))
+    layered(given, place.config.as_ref()).map_err(Failure::Usage)
 }
 
 /// An operator's command changes no schema: a gateway of another version may be running on it.
@@ -155,13 +159,15 @@ fn resolvable(entry: &Entry, force: bool) -> Result<(), Failure> {
     }
 }
 
+/// Retention is the flag's, else that of the gateway's variables and file, else the default.
 fn settlement(args: &Resolve) -> Result<Settlement, Failure> {
+    let configured = settings(&args.place)?;
     let day = Duration::from_secs(24 * 60 * 60);
-    let remember_for = args.remember_for.map_or(30 * day, |span| span.0);
+    let remember_for = args.remember_for.or(configured.remember_for).map_or(30 * day, |span| span.0);
     let Some(status) = args.status.filter(|_| args.completed) else {
         return Ok(Settlement::Release { not_before: None, unbind: false, remember_for });
     };
-    let replay_for = args.replay_for.map_or(day, |span| span.0);
+    let replay_for = args.replay_for.or(configured.replay_for).map_or(day, |span| span.0);
     if remember_for < replay_for {
         return Err(Failure::Usage("--remember-for must not be shorter than --replay-for".into()));
     }

@@ -168,7 +168,10 @@ fn parse(url: &str) -> Result<Place, ConnectError> {
         "memory" if rest.is_empty() => Ok(Place::Memory),
         "memory" => Err(ConnectError::Url("nothing may follow memory: in a store's URL".to_owned())),
         "sqlite" => file(rest).map(Place::Sqlite),
-        planned if PLANNED.contains(&planned) => Err(not_built(planned, "it is not available yet")),
+        planned if PLANNED.contains(&planned) => {
+            let feature = planned.split('+').next().unwrap_or(planned);
+            Err(not_built(planned, &format!("the feature `{feature}` is not available yet")))
+        }
         _ => Err(unknown(scheme)),
     }
 }

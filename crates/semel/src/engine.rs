@@ -288,7 +288,8 @@ impl Engine {
         Fut: Future<Output = (Verdict, T)> + Send + 'static,
         T: Send + 'static,
     {
-        let (result, answer) = match self.claim(&operation).await {
+        let place = Arc::new(place);
+        let (result, answer) = match self.claim(&operation, &place).await {
             // The time to stop in is over, and nothing has run yet: nothing begins that could only be parked.
             Ok(Claim::Acquired(lease)) if self.parking.is_cancelled() => {
                 self.give_back(&lease, &operation.policy).await;
@@ -319,9 +320,9 @@ impl Engine {
     }
 
     /// Claims, asking again where an answer is lost, and by an older algorithm where the record has one.
-    async fn claim(&self, operation: &Operation) -> Result<Claim, StoreError> {
+    async fn claim(&self, operation: &Operation, place: &Arc<Place>) -> Result<Claim, StoreError> {
         let mut request = self.request(operation);
-        let claim = self.claim_patiently(&request, &operation.policy).await?;
+        let claim = self.claim_patiently(&request, &operation.policy, place).await?;
         let Claim::Mismatch { algorithm } = claim else { return Ok(claim) };
         if algorithm == operation.fingerprint.algorithm {
             return Ok(claim);
@@ -335,7 +336,7 @@ impl Engine {
         if let Purpose::Run { fingerprint, .. } = &mut request.purpose {
             *fingerprint = older;
         }
-        self.claim_patiently(&request, &operation.policy).await
+        self.claim_patiently(&request, &operation.policy, place).await
     }
 
     fn request(&self, operation: &Operation) -> ClaimRequest {
@@ -354,16 +355,21 @@ impl Engine {
         }
     }
 
-    async fn claim_patiently(&self, request: &ClaimRequest, policy: &Policy) -> Result<Claim, StoreError> {
+    async fn claim_patiently(
+        &self,
+        request: &ClaimRequest,
+        policy: &Policy,
+        place: &Arc<Place>,
+    ) -> Result<Claim, StoreError> {
         let claimed = self.patiently("claim", self.patience.claim, || self.store.claim(request)).await;
         if let Err(StoreError::Indeterminate(_)) = claimed {
-            self.tasks.spawn(self.clone().withdraw(request.clone(), policy.clone()));
+            self.tasks.spawn(self.clone().withdraw(request.clone(), policy.clone(), place.clone()));
         }
         claimed
     }
 
-    /// Gives back a claim whose answer never came.
-    async fn withdraw(self, request: ClaimRequest, policy: Policy) {
+    /// Gives back a claim whose answer never came. It is open until then, so it keeps its place.
+    async fn withdraw(self, request: ClaimRequest, policy: Policy, _place: Arc<Place>) {
         let within = policy.late_answer_for;
         let claimed = self.patiently("claim", within, || self.store.claim(&request)).await;
         if let Ok(Claim::Acquired(lease)) = claimed {

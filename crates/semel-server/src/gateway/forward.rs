@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
@@ -58,26 +58,34 @@ impl Forward {
         Ok(response)
     }
 
-    /// The time starts again with each piece of the body: a large upload is no slow service.
+    /// The time is counted from the last piece of the body: a large upload is no slow service.
     async fn send_within(&self, request: Request<Body>) -> Result<SendResult, TooLate> {
-        let pieces = Arc::new(AtomicUsize::new(0));
-        let count = pieces.clone();
+        let begun = Instant::now();
+        let last_piece = Arc::new(AtomicU64::new(0));
+        let piece = last_piece.clone();
         let request = request.map(|body| {
             Body::new(body.map_frame(move |frame| {
-                count.fetch_add(1, Ordering::Relaxed);
+                piece.store(millis(begun.elapsed()), Ordering::Relaxed);
                 frame
             }))
         });
         let mut sending = pin!(self.connections.send(request));
         loop {
-            let seen = pieces.load(Ordering::Relaxed);
-            match tokio::time::timeout(self.unguarded_within, sending.as_mut()).await {
+            let waited =
+                begun.elapsed().saturating_sub(Duration::from_millis(last_piece.load(Ordering::Relaxed)));
+            let left = self.unguarded_within.saturating_sub(waited);
+            match tokio::time::timeout(left, sending.as_mut()).await {
                 Ok(sent) => return Ok(sent),
-                Err(_) if pieces.load(Ordering::Relaxed) != seen => {}
-                Err(_) => return Err(TooLate(self.unguarded_within)),
+                Err(_) if left.is_zero() => return Err(TooLate(self.unguarded_within)),
+                // Over, unless a piece went out meanwhile.
+                Err(_) => {}
             }
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 type SendResult = Result<Response<Arriving>, SendError>;

@@ -46,6 +46,9 @@ use upstream::Connections;
 /// How often space is freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
+/// How long the answers of runs that ended at the limit may take to be written.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
 /// Records freed in one go; between two of them the live path has its turn.
 const SWEEP_LIMIT: u32 = 1_000;
 
@@ -63,6 +66,7 @@ pub fn run(args: cli::Gateway) -> Result<(), Failure> {
 async fn serve(config: Config) -> Result<(), Failure> {
     let metrics = PrometheusBuilder::new().install_recorder();
     let metrics = metrics.map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
+    describe_metrics();
     let store = open(&config).await?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
     let statement = Arc::new(Statement::new(&config, store.shared));
@@ -102,6 +106,17 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let _ =
         tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join()))).await;
     Ok(())
+}
+
+/// What each metric means, for whoever reads `/metrics`.
+fn describe_metrics() {
+    for (name, meaning) in semel::observe::METRICS.iter().chain(semel_http::METRICS) {
+        if name.ends_with("_total") {
+            metrics::describe_counter!(*name, *meaning);
+        } else {
+            metrics::describe_gauge!(*name, *meaning);
+        }
+    }
 }
 
 /// Opens the store, and brings its schema up to date unless told not to.
@@ -165,6 +180,10 @@ fn start_worker(
 fn announce(statement: &Statement, listen: SocketAddr, admin: SocketAddr) {
     let said = serde_json::to_string(statement).unwrap_or_default();
     tracing::info!(%listen, %admin, gateway = said, "ready");
+    tracing::warn!(
+        "requests without Authorization share the scope 'anonymous'; a token that changes between a request and its \
+         retry makes another operation of it"
+    );
     if io::IsTerminal::is_terminal(&io::stderr()) {
         eprintln!(
             "semel: http://{listen} guards {}, admin on http://{admin}\n\n{}",
@@ -186,14 +205,16 @@ async fn wait_for_signal() {
     }
 }
 
-/// Not ready, no new connections, no new runs; then as long as it takes, up to the limit.
+/// Not ready, no new connections, no new runs; then as long as it takes, up to the limit: runs, and answers that
+/// are still on their way.
 async fn drain(config: &Config, engine: &Engine, stop: &worker::Stop) {
     tracing::info!(running = stop.connections.len(), "stopping");
     stop.stopping.cancel();
     stop.connections.close();
+    let begun = std::time::Instant::now();
     let parked = engine.drain(config.drain_for).await;
-    // The runs have ended; what remains is to write their answers.
-    let _ = tokio::time::timeout(Duration::from_secs(2), stop.connections.wait()).await;
+    let left = config.drain_for.saturating_sub(begun.elapsed()).max(ANSWER_WITHIN);
+    let _ = tokio::time::timeout(left, stop.connections.wait()).await;
     tracing::info!(parked, "stopped");
     stop.stopped.cancel();
 }

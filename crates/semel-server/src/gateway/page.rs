@@ -22,7 +22,7 @@ impl Page {
 
     /// The page, if that is what is asked for: as JSON for those who accept it, else as text.
     pub fn answer(&self, parts: &Parts) -> Option<Response<Body>> {
-        if parts.uri.path() != POLICY_PATH || parts.method != Method::GET {
+        if parts.uri.path() != POLICY_PATH || !matches!(parts.method, Method::GET | Method::HEAD) {
             return None;
         }
         let accepts =

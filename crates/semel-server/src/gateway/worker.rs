@@ -158,7 +158,7 @@ async fn answer(
     Ok(guarded.call(Request::from_parts(parts, body)).await.unwrap_or_else(|error| unguarded_failed(&error)))
 }
 
-/// Why an unguarded request has no answer. It is the caller's to judge whether it can be repeated.
+/// Why an unguarded request has no answer. With no key, repeating it could take effect twice.
 fn unguarded_failed(error: &BoxError) -> Response<Body> {
     let problem = if error.is::<NotSent>() {
         Problem::new(Code::UpstreamUnreachable, "The service cannot be reached.")
@@ -169,7 +169,7 @@ fn unguarded_failed(error: &BoxError) -> Response<Body> {
         Problem::new(Code::OutcomeUnknown, unknown).status(StatusCode::BAD_GATEWAY)
     };
     tracing::warn!(%error, "an unguarded request has no answer");
-    problem.into_response(&HeaderValue::from_static(POLICY_LINK))
+    problem.without_key().into_response(&HeaderValue::from_static(POLICY_LINK))
 }
 
 /// The two ends may not agree where this request ends, so nothing more is read from the connection.

@@ -39,11 +39,14 @@ impl Keys {
         writeln!(out, "{state:<10} {since:>8} {:>8}  {label:<22} {key:<40} {}", entry.attempts, entry.scope)
     }
 
-    pub fn end(self) -> io::Result<()> {
-        if self.rows == 0 && !self.json {
-            writeln!(stdout(), "no keys")?;
+    /// The end, or only the end of what was asked for.
+    pub fn end(self, limited: bool) -> io::Result<()> {
+        match (self.json, self.rows) {
+            (true, _) => Ok(()),
+            (false, 0) => writeln!(stdout(), "no keys"),
+            (false, _) if limited => writeln!(stdout(), "perhaps more: --limit says how many are listed"),
+            (false, _) => Ok(()),
         }
-        Ok(())
     }
 }
 

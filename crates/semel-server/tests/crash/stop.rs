@@ -166,3 +166,22 @@ fn asleep_while_another_gateway_runs_it_it_changes_nothing() {
     assert_eq!((again.status, again.is_replay(), again.body), (201, true, answer.body));
     assert_eq!(service.ledger().effects("taken"), 1);
 }
+
+/// G6: an answer that is still on its way is waited for too, whether a key guards it or not.
+#[test]
+fn told_to_stop_it_finishes_a_request_without_a_key() {
+    let gate = Gate::new();
+    let service = behind(&gate);
+    let mut gateway = Gateway::start(service.address(), &[]);
+    let caller = gateway.call_aside(&Call::new("GET", "/report"));
+    service.ledger().wait_received(1);
+
+    gateway.send(Signal::TERM);
+    until("new connections are refused", || Client::connect(gateway.listen).err());
+    // Longer than the answers of settled runs are given to be written.
+    std::thread::sleep(std::time::Duration::from_millis(2_500));
+    assert!(gateway.ended().is_none(), "it waits for what is under way");
+    gate.open();
+    assert_eq!(caller.join().expect("an answer").status, 201);
+    assert_eq!(gateway.wait().code(), Some(0));
+}

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::assert::{metric, plain, replayed, states};
-use crate::support::{Call, Gateway, Plan, Reply, Service};
+use crate::support::{Call, Gate, Gateway, Plan, Reply, Service};
 use crate::wire::{self, Wire};
 
 #[test]
@@ -264,4 +264,28 @@ fn g1_the_policy_page_is_served_from_the_running_configuration() {
     let json = gateway.call(&Call::new("GET", path).header("Accept", "application/json")).json();
     assert_eq!((&json["replay_for"], &json["remember_for"]), (&"7h".into(), &"9d".into()));
     assert_eq!(service.ledger().received_count(), 0);
+}
+
+/// H10: `retryable` is about the same key, and there is none: whoever repeats this may do it twice.
+#[test]
+fn h10_without_a_key_nothing_is_called_retryable() {
+    let service = Service::doing(Plan { cut_after: Some(0), ..Plan::default() });
+    let gateway = Gateway::start(service.address(), &[]);
+    let refused = gateway.connect().call(&Call::new("POST", "/charges").body("amount=1")).unwrap();
+    assert_eq!((refused.status, refused.code().as_str()), (502, "outcome-unknown"));
+    assert_eq!((&refused.json()["retryable"], &refused.json()["effect"]), (&false.into(), &"unknown".into()));
+}
+
+/// A caller without a key waits as long as the setting says, and not the time of its body on top.
+#[test]
+fn g7_a_body_does_not_double_the_wait_of_a_request_without_a_key() {
+    let gate = Gate::new();
+    let service = Service::doing(Plan::behind(&gate));
+    let gateway = Gateway::start(service.address(), &["--upstream-timeout", "1s"]);
+    let begun = std::time::Instant::now();
+    let late = gateway.connect().call(&Call::new("POST", "/charges").body("amount=1")).unwrap();
+    let waited = begun.elapsed();
+    assert_eq!((late.status, late.code().as_str()), (504, "upstream-timeout"));
+    assert!(waited < Duration::from_millis(1_900), "{waited:?}");
+    gate.open();
 }

@@ -1,7 +1,8 @@
 //! How much one scope may have going on in this process, asked before the store is (K11): a client that floods
 //! must not take the store away from the others.
 //!
-//! 1. **Open claims**: what is being claimed or run now. It ends with its settlement, or its repetitions.
+//! 1. **Open claims**: what is being claimed or run now. It ends with its settlement; one whose answer
+//!    never came, when it was given back.
 //! 2. **New keys**: after so many in one second, every claim of the scope is refused until the second is over;
 //!    replays too, because before the store is asked nobody knows what a claim is.
 //! 3. A refusal says nothing about the operation: an earlier attempt may have run.

@@ -50,8 +50,8 @@ impl Engine {
         }
     }
 
-    /// Whether the store can be read and written: for readiness. The write is a renewal of a lease that nobody has,
-    /// which changes nothing.
+    /// Whether the store can be read, and its way to a write is open: for readiness. It asks to renew a lease that
+    /// nobody has, which waits its turn among the writes and changes nothing. A full disk is not noticed.
     ///
     /// # Errors
     ///
