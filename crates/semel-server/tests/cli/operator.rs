@@ -185,3 +185,19 @@ fn each_command_takes_its_store_from_flag_variable_or_file() {
         assert_eq!([by_flag.code, by_variable.code, by_file.code], [Some(0); 3], "{args:?}");
     }
 }
+
+/// K4: a key that its gateway remembers for ever is not new again a month after it was resolved.
+#[test]
+fn resolve_keeps_a_key_as_long_as_its_gateway_does() {
+    let (_gate, _service, gateway) = one_of_each();
+    let file = gateway.launch().directory().join("semel.toml");
+    std::fs::write(&file, "replay_for = \"1ms\"\nremember_for = \"forever\"\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    done(&gateway, &[&["resolve", "unknown", "--completed", "--status", "200"], &config[..]].concat());
+    let late = until("the outcome is forgotten", || {
+        Some(gateway.call(&call("unknown"))).filter(|a| a.status == 410)
+    });
+    assert_eq!(late.code(), "key-expired");
+    done(&gateway, &["sweep"]);
+    assert_eq!(gateway.call(&call("unknown")).status, 410, "and the key still remembered");
+}
