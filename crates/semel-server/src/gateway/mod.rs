@@ -33,6 +33,7 @@ mod forward;
 mod framing;
 mod front;
 mod page;
+mod stall;
 mod statement;
 mod upstream;
 mod worker;

@@ -28,10 +28,14 @@ use super::forward::{Forward, TooLate};
 use super::framing::Watched;
 use super::front::{self, Refusal};
 use super::page::Page;
+use super::stall::Moving;
 use super::statement::POLICY_LINK;
 
 /// How long a request's head may take to arrive, and a connection may be idle.
 const HEAD_MAX: Duration = Duration::from_secs(30);
+
+/// How long a caller may leave an answer unread.
+const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// The largest head; beyond it 431.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -128,7 +132,7 @@ async fn serve(stream: TcpStream, peer: IpAddr, shared: Shared) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(Watched::new(stream)), service);
+        .serve_connection(TokioIo::new(Watched::new(Moving::new(stream, STALL_MAX))), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
