@@ -66,6 +66,7 @@ mod scope;
 mod service;
 mod settings;
 mod verdict;
+mod weak;
 
 pub use semel::BoxError;
 
@@ -85,5 +86,7 @@ pub use settings::{KeyPolicy, Options, Settings, SettingsError};
 pub use verdict::Statuses;
 
 /// Names and meanings of this crate's metrics, for whoever installs a recorder.
-pub const METRICS: &[(&str, &str)] =
-    &[("semel_unguarded_total", "Requests of a guarded method without a key.")];
+pub const METRICS: &[(&str, &str)] = &[
+    ("semel_unguarded_total", "Requests of a guarded method without a key."),
+    ("semel_weak_keys_total", "Guarded requests whose key is short, or only the time."),
+];

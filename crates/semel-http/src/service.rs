@@ -178,6 +178,7 @@ fn named(
     key: Result<Option<Key>, Malformed>,
 ) -> Result<(Scope, Key), Refusal> {
     let key = key.map_err(Refusal::KeyMalformed)?.ok_or(Refusal::KeyMissing)?;
+    settings.weak.notice(&key);
     let scope = settings.scopes.of(&parts.headers).map_err(Refusal::Scope)?;
     Ok((scope, key))
 }

@@ -12,6 +12,7 @@ use crate::key::{IDEMPOTENCY_KEY, Syntax};
 use crate::request;
 use crate::scope::Scopes;
 use crate::verdict::Statuses;
+use crate::weak::Weak;
 
 /// What happens to a guarded request without a key (H4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -59,6 +60,7 @@ pub struct Settings {
     pub(crate) options: Options,
     pub(crate) scopes: Scopes,
     pub(crate) describedby: HeaderValue,
+    pub(crate) weak: Arc<Weak>,
 }
 
 /// Why options do not fit together.
@@ -130,7 +132,7 @@ impl Settings {
         }
         let scopes = Scopes::new(&options.service).map_err(SettingsError::Service)?;
         let describedby = describedby(&options.policy_link)?;
-        Ok(Settings { options, scopes, describedby })
+        Ok(Settings { options, scopes, describedby, weak: Arc::default() })
     }
 
     /// What was chosen, the defaults included: for whoever publishes the policy.

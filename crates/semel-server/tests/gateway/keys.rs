@@ -210,3 +210,16 @@ fn c32_an_answer_of_401_is_not_stored_and_binds_nothing() {
     assert!(!again.is_replay(), "a replay never crosses from one Authorization to another");
     assert_eq!(service.ledger().effects("K"), 1);
 }
+
+#[test]
+fn h4_weak_keys_are_counted_and_warned_about_and_work() {
+    let (service, gateway) = plain(&[]);
+    for key in ["1", "2"] {
+        replayed(&gateway, &Call::new("POST", "/x").header("Idempotency-Key", key).body("x"));
+    }
+    assert_eq!(metric(&gateway, "semel_weak_keys_total", ""), 4.0);
+    assert_eq!(service.ledger().received_count(), 2);
+    gateway.wait_for_log(|line| line.contains("semel_weak_keys_total")).expect("a warning");
+    let warned = gateway.log().lines().filter(|line| line.contains("semel_weak_keys_total")).count();
+    assert_eq!(warned, 1, "once is enough");
+}
