@@ -229,7 +229,7 @@ fn forwarded(mut parts: Parts, body: Bytes, lease: Lease) -> Request<Body> {
 fn failed(error: BoxError) -> (Verdict, Ran) {
     if NotSent::is_in(&*error) {
         tracing::warn!(%error, "the request was not sent");
-        return (Verdict::Release { not_before: None, unbind: false }, Ran::NotSent);
+        return (Verdict::NotRun, Ran::NotSent);
     }
     tracing::warn!(%error, "the run broke");
     (Verdict::Unknown(Cause::CUT), Ran::Unsure(None))

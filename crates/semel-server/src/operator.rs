@@ -165,7 +165,7 @@ fn settlement(args: &Resolve) -> Result<Settlement, Failure> {
     let day = Duration::from_secs(24 * 60 * 60);
     let remember_for = args.remember_for.or(configured.remember_for).map_or(30 * day, |span| span.0);
     let Some(status) = args.status.filter(|_| args.completed) else {
-        return Ok(Settlement::Release { not_before: None, unbind: false, remember_for });
+        return Ok(Settlement::Release { not_before: None, unbind: false, ran: true, remember_for });
     };
     let replay_for = args.replay_for.or(configured.replay_for).map_or(day, |span| span.0);
     if remember_for < replay_for {

@@ -95,6 +95,8 @@ pub enum Verdict {
         /// Also forget what was asked for, if this attempt was the first to ask.
         unbind: bool,
     },
+    /// Nothing ran: as released, and the attempt is not counted.
+    NotRun,
     /// Nobody can tell whether it took effect.
     Unknown(Cause),
     /// It will never succeed.
@@ -382,11 +384,16 @@ impl Engine {
         let settlement = match lease.was {
             // It took over what was unknown, so that is what it gives back.
             Was::Lapsed | Was::Unknown => Settlement::Park { cause: Cause::LAPSED },
-            _ => Settlement::Release { not_before: None, unbind: true, remember_for: policy.remember_for },
+            _ => not_run(policy),
         };
         let within = policy.late_answer_for;
         let _ = self.patiently("settle", within, || self.store.settle(lease, &settlement)).await;
     }
+}
+
+/// The end of a claim under which nothing ran. What it bound stays bound (K6).
+fn not_run(policy: &Policy) -> Settlement {
+    Settlement::Release { not_before: None, unbind: false, ran: false, remember_for: policy.remember_for }
 }
 
 impl fmt::Debug for Engine {

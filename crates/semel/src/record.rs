@@ -30,7 +30,8 @@
 //!    exhausted meanwhile. Once the outcome is forgotten it is compared no more, so that sweeping changes nothing.
 //! 6. **Doubt stays.** Once a claim has taken over an unknown, later attempts of the key carry `doubt` until it
 //!    completes or somebody who looked releases it, because the first one may have taken effect.
-//! 7. **Attempts** are counted at the claim, before anything runs (K8). A claim that settles counts none.
+//! 7. **Attempts** are counted at the claim, before anything runs (K8), and taken off again only by a release that
+//!    says that nothing ran: a service that cannot be reached wears out no key. A claim that settles counts none.
 //!    Releasing a dead record by such a claim lets it count anew, otherwise a redrive would find it dead again.
 
 use bytes::Bytes;
@@ -436,13 +437,17 @@ fn settled(mut record: Record, settlement: &Settlement, now: Timestamp) -> Recor
             let forget_at = now.after(*remember_for).max(replay_until);
             State::Completed { outcome: Some(outcome.clone()), replay_until, forget_at }
         }
-        Settlement::Release { not_before, unbind, remember_for } => {
+        Settlement::Release { not_before, unbind, ran, remember_for } => {
             if *unbind && record.bound_by == record.fence {
                 record.fingerprint = None;
             }
-            if let Some((was, true)) = held {
-                record.doubt = false;
-                record.attempts = if was == Was::Dead { 0 } else { record.attempts };
+            match held {
+                Some((was, true)) => {
+                    record.doubt = false;
+                    record.attempts = if was == Was::Dead { 0 } else { record.attempts };
+                }
+                _ if !ran => record.attempts = record.attempts.saturating_sub(1),
+                _ => {}
             }
             let not_before = now.after(not_before.unwrap_or_default());
             State::Released { not_before, forget_at: now.after(*remember_for).max(not_before) }

@@ -222,6 +222,8 @@ pub enum Settlement {
         not_before: Option<Duration>,
         /// Also forget the fingerprint, if it was this claim that bound it.
         unbind: bool,
+        /// Whether anything ran under the claim. If nothing did, the attempt is not counted.
+        ran: bool,
         /// How long the key is remembered.
         remember_for: Duration,
     },

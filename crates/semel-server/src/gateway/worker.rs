@@ -162,18 +162,19 @@ async fn answer(
     Ok(guarded.call(Request::from_parts(parts, body)).await.unwrap_or_else(|error| unguarded_failed(&error)))
 }
 
-/// Why an unguarded request has no answer. With no key, repeating it could take effect twice.
+/// Why an unguarded request has no answer. With no key, repeating one that was sent could take effect twice.
 fn unguarded_failed(error: &BoxError) -> Response<Body> {
     let problem = if error.is::<NotSent>() {
         Problem::new(Code::UpstreamUnreachable, "The service cannot be reached.")
     } else if error.is::<TooLate>() {
-        Problem::new(Code::UpstreamTimeout, "The service did not answer in time. The request had no key.")
+        let late = "The service did not answer in time. The request had no key.";
+        Problem::new(Code::UpstreamTimeout, late).without_key()
     } else {
         let unknown = "The connection to the service broke. The request had no key.";
-        Problem::new(Code::OutcomeUnknown, unknown).status(StatusCode::BAD_GATEWAY)
+        Problem::new(Code::OutcomeUnknown, unknown).status(StatusCode::BAD_GATEWAY).without_key()
     };
     tracing::warn!(%error, "an unguarded request has no answer");
-    problem.without_key().into_response(&HeaderValue::from_static(POLICY_LINK))
+    problem.into_response(&HeaderValue::from_static(POLICY_LINK))
 }
 
 /// The two ends may not agree where this request ends, so nothing more is read from the connection.

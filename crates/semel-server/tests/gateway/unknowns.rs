@@ -44,6 +44,22 @@ fn h9_a_service_that_cannot_be_reached_had_no_effect_and_the_key_is_free() {
     assert_eq!(service.ledger().effects("unreached"), 1);
 }
 
+/// An outage of the service wears out no key, however often its caller comes back.
+#[test]
+fn k8_what_never_reached_the_service_is_no_attempt() {
+    let service = Service::plain();
+    let gateway = Gateway::start(service.address(), &[]);
+    service.refuse();
+    for _ in 0..120 {
+        refused(&gateway.call(&call("patient")), 502, "upstream-unreachable", true, "none");
+    }
+    service.accept_again();
+    let answer = gateway.call(&call("patient"));
+    assert_eq!(answer.status, 201);
+    let record = gateway.operator().show("patient").unwrap();
+    assert_eq!((record.state.as_str(), record.attempts), ("completed", 1));
+}
+
 #[test]
 fn h10_unreachable_after_an_unknown_says_that_nobody_knows() {
     let service = Service::plain();

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{Answer, Engine, Operation, Verdict};
+use super::{Answer, Engine, Operation, Verdict, not_run};
 use crate::observe;
 use crate::policy::Policy;
 use crate::retry::Backoff;
@@ -199,7 +199,10 @@ fn settlement(verdict: Verdict, policy: &Policy) -> Settlement {
     let Policy { replay_for, remember_for, .. } = *policy;
     match verdict {
         Verdict::Keep(outcome) => Settlement::Complete { outcome, replay_for, remember_for },
-        Verdict::Release { not_before, unbind } => Settlement::Release { not_before, unbind, remember_for },
+        Verdict::Release { not_before, unbind } => {
+            Settlement::Release { not_before, unbind, ran: true, remember_for }
+        }
+        Verdict::NotRun => not_run(policy),
         Verdict::Unknown(cause) => Settlement::Park { cause },
         Verdict::Bury(cause) => Settlement::Bury { cause },
     }

@@ -199,6 +199,7 @@ macro_rules! contract_suite {
             k7_nothing_follows_a_settler
             a_parked_key_says_why
             a_buried_key_says_why
+            k8_an_attempt_under_which_nothing_ran_is_not_counted
             k6_unbinding_by_the_claim_that_bound
             k6_unbinding_by_no_other_claim
             k6_unbinding_after_a_park

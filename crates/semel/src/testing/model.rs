@@ -143,6 +143,7 @@ impl History {
             4..7 => Settlement::Release {
                 not_before: random.chance(30).then(|| self.ticks(5)),
                 unbind: random.chance(40),
+                ran: random.chance(70),
                 remember_for: self.ticks(20),
             },
             7..9 => Settlement::Park { cause: Cause::CUT },

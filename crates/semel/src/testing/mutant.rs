@@ -120,7 +120,7 @@ impl MutantStore {
     pub async fn hung_up(&self, lease: &Lease) {
         if self.mutant == Mutant::ReleaseOnDrop {
             let remember_for = Duration::from_secs(86_400);
-            let release = Settlement::Release { not_before: None, unbind: false, remember_for };
+            let release = Settlement::Release { not_before: None, unbind: false, ran: true, remember_for };
             let _ = self.inner.settle(lease, &release).await;
         }
     }
@@ -236,7 +236,7 @@ impl Store for MutantStore {
             (Mutant::FingerprintLostOnRelease, Settlement::Release { not_before, remember_for, .. }) => {
                 let (not_before, remember_for) = (*not_before, *remember_for);
                 self.inner
-                    .settle(lease, &Settlement::Release { not_before, unbind: true, remember_for })
+                    .settle(lease, &Settlement::Release { not_before, unbind: true, ran: true, remember_for })
                     .await
             }
             (Mutant::ExpiryOnlyBySweep, Settlement::Complete { outcome, .. }) => {

@@ -113,19 +113,25 @@ pub fn complete(text: &str) -> Settlement {
 /// The attempt's end without effect.
 #[must_use]
 pub fn release() -> Settlement {
-    Settlement::Release { not_before: None, unbind: false, remember_for: REMEMBER }
+    Settlement::Release { not_before: None, unbind: false, ran: true, remember_for: REMEMBER }
+}
+
+/// The end of an attempt under which nothing ran.
+#[must_use]
+pub fn release_not_run() -> Settlement {
+    Settlement::Release { not_before: None, unbind: false, ran: false, remember_for: REMEMBER }
 }
 
 /// The attempt's end without effect, not to be tried again before so long.
 #[must_use]
 pub fn release_for(not_before: Duration) -> Settlement {
-    Settlement::Release { not_before: Some(not_before), unbind: false, remember_for: REMEMBER }
+    Settlement::Release { not_before: Some(not_before), unbind: false, ran: true, remember_for: REMEMBER }
 }
 
 /// The attempt's end without effect, which loosens the fingerprint.
 #[must_use]
 pub fn release_unbound() -> Settlement {
-    Settlement::Release { not_before: None, unbind: true, remember_for: REMEMBER }
+    Settlement::Release { not_before: None, unbind: true, ran: true, remember_for: REMEMBER }
 }
 
 /// The attempt's unsure end.

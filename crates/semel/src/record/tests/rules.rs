@@ -275,6 +275,16 @@ fn rule_7_k8_attempts_are_counted_at_the_claim() {
 }
 
 #[test]
+fn rule_7_an_attempt_under_which_nothing_ran_is_taken_off_again() {
+    let (mut life, first) = begun();
+    life.settle(&first, &sample::release_not_run()).unwrap();
+    let second = life.acquire(&run_at_most(KEY, 2, 1));
+    assert_eq!((second.attempts, second.fence), (1, Fence(2)));
+    life.settle(&second, &release()).unwrap();
+    assert_eq!(sample::name(&life.claim(&run_at_most(KEY, 3, 1))), "dead");
+}
+
+#[test]
 fn rule_7_a_claim_that_settles_counts_none() {
     let (mut life, owner) = ended(&park());
     assert_eq!(life.acquire(&settling(KEY, 2, owner.fence)).attempts, 1);
@@ -333,8 +343,11 @@ fn k4_a_released_record_is_kept_for_remember_for_from_its_release() {
 fn k4_a_backoff_longer_than_the_memory_is_kept() {
     let (mut life, lease) = begun();
     let remember_for = Duration::ZERO;
-    life.settle(&lease, &Settlement::Release { not_before: Some(LEASE), unbind: false, remember_for })
-        .unwrap();
+    life.settle(
+        &lease,
+        &Settlement::Release { not_before: Some(LEASE), unbind: false, ran: true, remember_for },
+    )
+    .unwrap();
     assert_eq!(sample::name(&life.claim(&run(KEY, 2))), "in-flight");
     life.wait(LEASE);
     assert_eq!(life.acquire(&run(KEY, 2)).was, Was::New);

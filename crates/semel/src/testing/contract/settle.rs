@@ -3,8 +3,8 @@
 use super::{Harness, Trial, is_lost, is_refused};
 use crate::store::{Cause, Claim, Fence, Outcome, Settlement, View};
 use crate::testing::sample::{
-    LEASE, REMEMBER, bury, complete, park, release, release_for, release_unbound, run, run_at_most, run_for,
-    settling,
+    LEASE, REMEMBER, bury, complete, park, release, release_for, release_not_run, release_unbound, run,
+    run_at_most, run_for, settling,
 };
 
 /// A retry of a completed key gets the outcome, the key's age and the number of attempts.
@@ -179,4 +179,21 @@ pub async fn k6_unbinding_after_a_park(harness: &dyn Harness) {
     trial.answers(&run_for("k", 2, "other"), "mismatch").await;
     trial.end(&lease, &release_unbound()).await;
     trial.acquire(&run_for("k", 3, "other")).await;
+}
+
+/// A claim under which nothing ran wears out no key, raises the fence all the same, and is over.
+pub async fn k8_an_attempt_under_which_nothing_ran_is_not_counted(harness: &dyn Harness) {
+    let trial = Trial::new(harness).await;
+    for number in 1..=5 {
+        let lease = trial.acquire(&run_at_most("k", number, 2)).await;
+        assert_eq!((lease.attempts, lease.fence), (1, Fence(number)));
+        trial.end(&lease, &release_not_run()).await;
+        trial.end(&lease, &release_not_run()).await;
+        let again = trial.claim(&run_at_most("k", number, 2)).await;
+        assert!(matches!(again, Claim::InFlight { .. }), "{again:?}");
+    }
+    let entry = trial.entry("k").await;
+    assert_eq!((entry.attempts, entry.fingerprint.is_some()), (0, true));
+    trial.ended(&run_at_most("k", 6, 2), &release()).await;
+    assert_eq!(trial.acquire(&run_at_most("k", 7, 2)).await.attempts, 2);
 }

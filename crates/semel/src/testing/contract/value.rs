@@ -247,8 +247,12 @@ pub async fn large_times_are_kept(harness: &dyn Harness) {
     trial.advance(REMEMBER * 10_000).await;
     trial.answers(&run("k", 2), "in-flight").await;
     trial.store.renew(&lease, Duration::MAX).await.expect("the holder renews");
-    let backoff =
-        Settlement::Release { not_before: Some(Duration::MAX), unbind: false, remember_for: Duration::ZERO };
+    let backoff = Settlement::Release {
+        not_before: Some(Duration::MAX),
+        unbind: false,
+        ran: true,
+        remember_for: Duration::ZERO,
+    };
     trial.end(&lease, &backoff).await;
     trial.advance(LEASE).await;
     trial.answers(&run("k", 2), "in-flight").await;

@@ -115,7 +115,7 @@ impl World {
     async fn look_at(&self, operator: &Engine, entry: &Entry, random: &Random, force: bool) {
         let remember_for = self.policy.remember_for;
         let settlement = match random.below(10) {
-            0..5 => Settlement::Release { not_before: None, unbind: false, remember_for },
+            0..5 => Settlement::Release { not_before: None, unbind: false, ran: true, remember_for },
             5..9 => self.operators_outcome(&entry.key),
             _ => Settlement::Park { cause: Cause::new("still unknown") },
         };

@@ -183,7 +183,7 @@ impl World {
     async fn resolve(&self, entry: &Entry) {
         let remember_for = self.policy.remember_for;
         let settlement = if self.random.chance(50) {
-            Settlement::Release { not_before: None, unbind: false, remember_for }
+            Settlement::Release { not_before: None, unbind: false, ran: true, remember_for }
         } else {
             self.operators_outcome(&entry.key)
         };
