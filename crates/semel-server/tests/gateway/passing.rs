@@ -281,11 +281,12 @@ fn h10_without_a_key_nothing_is_called_retryable() {
 fn g7_a_body_does_not_double_the_wait_of_a_request_without_a_key() {
     let gate = Gate::new();
     let service = Service::doing(Plan::behind(&gate));
-    let gateway = Gateway::start(service.address(), &["--upstream-timeout", "1s"]);
+    let gateway = Gateway::start(service.address(), &["--upstream-timeout", "3s"]);
     let begun = std::time::Instant::now();
     let late = gateway.connect().call(&Call::new("POST", "/charges").body("amount=1")).unwrap();
     let waited = begun.elapsed();
     assert_eq!((late.status, late.code().as_str()), (504, "upstream-timeout"));
-    assert!(waited < Duration::from_millis(1_900), "{waited:?}");
+    // Doubled it would be six; what is between is for a busy machine.
+    assert!(waited < Duration::from_millis(5_900), "{waited:?}");
     gate.open();
 }

@@ -233,11 +233,13 @@ impl Store for MutantStore {
             (Mutant::NoFence | Mutant::NoAttempt, _) => {
                 self.inner.settle(&self.forged(lease).await?, settlement).await
             }
-            (Mutant::FingerprintLostOnRelease, Settlement::Release { not_before, remember_for, .. }) => {
-                let (not_before, remember_for) = (*not_before, *remember_for);
-                self.inner
-                    .settle(lease, &Settlement::Release { not_before, unbind: true, ran: true, remember_for })
-                    .await
+            (
+                Mutant::FingerprintLostOnRelease,
+                &Settlement::Release { not_before, ran, remember_for, unbind: _ },
+            ) => {
+                // Changed in this one thing, so that this one thing is what is noticed.
+                let unbound = Settlement::Release { not_before, unbind: true, ran, remember_for };
+                self.inner.settle(lease, &unbound).await
             }
             (Mutant::ExpiryOnlyBySweep, Settlement::Complete { outcome, .. }) => {
                 self.inner.settle(lease, settlement).await?;
