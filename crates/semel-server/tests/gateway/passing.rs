@@ -206,17 +206,19 @@ fn g4_no_redirect_is_followed() {
     assert_eq!(service.ledger().received_count(), 2);
 }
 
+/// Before the service closes, and after it has. A request that crosses the close on its way is beyond what a gateway
+/// can see; `upstream.rs` says so.
 #[test]
 fn g4_idle_connections_that_the_service_closes_make_no_unknown() {
     let service = Service::plain();
-    service.close_idle(Duration::from_millis(30));
+    service.close_idle(Duration::from_millis(300));
     let gateway = Gateway::start(service.address(), &[]);
-    for number in 0..12 {
+    for number in 0..8 {
         assert_eq!(gateway.call(&Call::post("/charges", &format!("quiet-{number}"))).status, 201);
-        // Around the moment at which the service closes.
-        std::thread::sleep(Duration::from_millis(20 + 2 * number));
+        // Within the age at which the gateway itself gives an idle connection up, so that its look decides.
+        std::thread::sleep(Duration::from_millis(if number % 2 == 0 { 0 } else { 600 }));
     }
-    assert_eq!(service.ledger().effects_count(), 12);
+    assert_eq!(service.ledger().effects_count(), 8);
     assert_eq!(metric(&gateway, "semel_settlements_total", "how=\"unknown\""), 0.0);
 }
 
