@@ -16,6 +16,10 @@ mod log;
 mod operator;
 mod values;
 
+/// A request makes some forty small allocations that end on another thread than they began on.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Why a command failed: a mistake in what was asked, or something that went wrong while doing it.
 #[derive(Debug)]
 pub enum Failure {

@@ -5,7 +5,7 @@
 //! `tokio::time`, which a test can pause.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A point in time on a store's clock: milliseconds since 1970-01-01 UTC.
@@ -53,6 +53,9 @@ impl Clock for SystemClock {
     }
 }
 
+/// Draws for which the operating system is asked once.
+const DRAWN_AT_ONCE: usize = 64;
+
 /// Where attempt ids and jitter come from.
 #[derive(Clone)]
 pub struct Entropy(Arc<dyn Fn() -> u64 + Send + Sync>);
@@ -63,7 +66,8 @@ impl Entropy {
         Entropy(Arc::new(next))
     }
 
-    /// Randomness from the operating system.
+    /// Randomness from the operating system, which is asked once for many draws. A process that forks after the
+    /// first draw must make a new one.
     ///
     /// # Panics
     ///
@@ -71,7 +75,16 @@ impl Entropy {
     /// may also have is worse than no service.
     #[must_use]
     pub fn system() -> Entropy {
-        Entropy::new(|| getrandom::u64().expect("the operating system gives randomness"))
+        let drawn = Mutex::new(Vec::new());
+        Entropy::new(move || {
+            let mut drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
+            if drawn.is_empty() {
+                let mut bytes = [0; 8 * DRAWN_AT_ONCE];
+                getrandom::fill(&mut bytes).expect("the operating system gives randomness");
+                drawn.extend(bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes));
+            }
+            drawn.pop().expect("it was just filled")
+        })
     }
 
     /// The next 64 random bits.
