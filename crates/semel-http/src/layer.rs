@@ -1,12 +1,10 @@
 //! The layer that puts [`Semel`](crate::Semel) around a service.
 
-use std::sync::Arc;
-
 use semel::Engine;
 use tower_layer::Layer;
 
+use crate::routes::Routes;
 use crate::service::Semel;
-use crate::settings::Settings;
 
 /// Guards the services that it is put around. Clones share the engine.
 ///
@@ -16,14 +14,14 @@ use crate::settings::Settings;
 #[derive(Debug, Clone)]
 pub struct SemelLayer {
     engine: Engine,
-    settings: Arc<Settings>,
+    routes: Routes,
 }
 
 impl SemelLayer {
-    /// A layer over an engine.
+    /// A layer over an engine: with [`Routes`], or with [`Settings`](crate::Settings) that hold for every request.
     #[must_use]
-    pub fn new(engine: Engine, settings: Arc<Settings>) -> SemelLayer {
-        SemelLayer { engine, settings }
+    pub fn new(engine: Engine, routes: impl Into<Routes>) -> SemelLayer {
+        SemelLayer { engine, routes: routes.into() }
     }
 }
 
@@ -31,6 +29,6 @@ impl<S> Layer<S> for SemelLayer {
     type Service = Semel<S>;
 
     fn layer(&self, inner: S) -> Semel<S> {
-        Semel::new(inner, self.engine.clone(), self.settings.clone())
+        Semel::new(inner, self.engine.clone(), self.routes.clone())
     }
 }

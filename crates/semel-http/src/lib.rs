@@ -23,7 +23,7 @@
 //!     *charged.status_mut() = StatusCode::CREATED;
 //!     Ok::<_, Infallible>(charged)
 //! });
-//! let service = ServiceBuilder::new().layer(SemelLayer::new(engine, Arc::new(settings))).service(charge);
+//! let service = ServiceBuilder::new().layer(SemelLayer::new(engine, settings)).service(charge);
 //!
 //! let request = || Request::post("/charges").header("idempotency-key", "\"order-77\"").body(Body::from("{}"));
 //! let first = service.clone().oneshot(request()?).await?;
@@ -62,6 +62,7 @@ mod problem;
 mod refusal;
 mod request;
 mod response;
+mod routes;
 mod scope;
 mod service;
 mod settings;
@@ -81,8 +82,9 @@ pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
 pub use layer::SemelLayer;
 pub use outcome::{Kept, Unreadable};
 pub use problem::{Code, Effect, Problem, Row, TABLE};
+pub use routes::{Pattern, PatternError, Route, Routes};
 pub use service::Semel;
-pub use settings::{KeyPolicy, Options, Settings, SettingsError};
+pub use settings::{KeyPolicy, Options, RouteName, Settings, SettingsError};
 pub use verdict::Statuses;
 
 /// Names and meanings of this crate's metrics, for whoever installs a recorder.

@@ -35,21 +35,22 @@ use crate::key::{self, Malformed};
 use crate::refusal::Refusal;
 use crate::request;
 use crate::response::{Judge, Ran};
-use crate::settings::{KeyPolicy, Settings};
+use crate::routes::Routes;
+use crate::settings::{KeyPolicy, RouteName, Settings};
 
 /// A service whose guarded requests take effect once. See [`SemelLayer`](crate::SemelLayer).
 #[derive(Debug, Clone)]
 pub struct Semel<S> {
     inner: S,
     engine: Engine,
-    settings: Arc<Settings>,
+    routes: Routes,
 }
 
 impl<S> Semel<S> {
-    /// Guards a service.
+    /// Guards a service: by [`Routes`], or by [`Settings`] that hold for every request.
     #[must_use]
-    pub fn new(inner: S, engine: Engine, settings: Arc<Settings>) -> Semel<S> {
-        Semel { inner, engine, settings }
+    pub fn new(inner: S, engine: Engine, routes: impl Into<Routes>) -> Semel<S> {
+        Semel { inner, engine, routes: routes.into() }
     }
 }
 
@@ -77,17 +78,21 @@ where
         let inner = std::mem::replace(&mut self.inner, next);
         let (mut parts, body) = request.into_parts();
         headers::remove_callers_own(&mut parts.headers);
-        if !self.settings.guards(&parts) {
+        let settings = self.routes.of(&parts).clone();
+        if let Some(name) = &settings.options.name {
+            parts.extensions.insert(RouteName(name.clone()));
+        }
+        if !settings.guards(&parts) {
             return Box::pin(pass_by(inner, parts, body));
         }
-        let options = &self.settings.options;
+        let options = &settings.options;
         let key = key::read(&parts.headers, &options.key_names, options.key_syntax);
         if let (Ok(None), KeyPolicy::Optional) = (&key, options.key) {
             metrics::counter!("semel_unguarded_total").increment(1);
             tracing::debug!(method = %parts.method, path = parts.uri.path(), "no key: passes by unguarded");
             return Box::pin(pass_by(inner, parts, body));
         }
-        let guard = Guard { engine: self.engine.clone(), settings: self.settings.clone() };
+        let guard = Guard { engine: self.engine.clone(), settings };
         Box::pin(async move { Ok(guard.answer(inner, parts, body, key).await) })
     }
 }

@@ -25,9 +25,15 @@ pub enum KeyPolicy {
     Required,
 }
 
+/// The name of the route that a request belongs to, in the request's extensions, guarded or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteName(pub Arc<str>);
+
 /// What can be chosen. Start from [`Options::new`] and change what differs.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The route's name, if it has one: in the [`RouteName`] of its requests.
+    pub name: Option<Arc<str>>,
     /// The service's name, part of every scope: two services may share a store. `default`.
     pub service: String,
     /// What happens without a key. [`KeyPolicy::Optional`].
@@ -101,6 +107,7 @@ impl Options {
     #[must_use]
     pub fn new(policy: Arc<Policy>) -> Options {
         Options {
+            name: None,
             service: "default".to_owned(),
             key: KeyPolicy::Optional,
             key_names: vec![IDEMPOTENCY_KEY],

@@ -1,0 +1,373 @@
+//! Which settings hold for a request.
+//!
+//! 1. Routes are asked in their order. A request belongs to the first whose host and path match and that guards its
+//!    method; where none guards the method, to the first whose host and path match, and it passes by.
+//! 2. A path is matched **as written**: nothing is decoded, no slash is merged, no dot is resolved. What the service
+//!    behind makes of `//charge` or `/%63harge` is its own affair, so
+//! 3. what matches no route has the settings for everything else, and is guarded by them, never let by (H3).
+//! 4. A pattern is a path in which a segment `{name}` stands for one segment that is not empty, and a last `*` for
+//!    whatever is left. The query is no part of it.
+//! 5. A host is compared without its port and its case (RFC 9110, section 4.2.3). Without one a route is for every
+//!    host.
+//!
+//! A key is unique within its scope whatever the route: the same key on another route is a mismatch, since the path is
+//! part of the fingerprint.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use http::header::HOST;
+use http::request::Parts;
+
+use crate::settings::Settings;
+
+/// The settings of each route, and those of everything else. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Routes(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    routes: Vec<Route>,
+    otherwise: Arc<Settings>,
+}
+
+/// Settings for some of the requests.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Which paths.
+    pub pattern: Pattern,
+    /// Which host, without a port; `None` is every one.
+    pub host: Option<String>,
+    /// What holds for them.
+    pub settings: Arc<Settings>,
+}
+
+/// Which paths a route is for: `/charges`, `/charges/{id}/refunds`, `/v1/*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    text: Arc<str>,
+    segments: Vec<Segment>,
+    /// Whether it ends in `*`.
+    open: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Literal(Box<str>),
+    Variable(Box<str>),
+}
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternError {
+    /// A path begins with a slash.
+    #[error("a pattern begins with '/', such as /charges, /charges/{{id}} or /v1/*")]
+    NoSlash,
+    /// A query or a fragment is never matched.
+    #[error("a pattern is a path, without '?' and '#'")]
+    NotAPath,
+    /// A request's path holds none of these.
+    #[error("a pattern holds visible ASCII only; what a path has beside that is percent-encoded")]
+    NotAscii,
+    /// `*` and braces stand for a whole segment.
+    #[error("'{{name}}' stands for a whole segment, and '*' for whatever is left, at the end")]
+    PartOfASegment,
+    /// A variable needs a name.
+    #[error("a variable's name has letters, digits and '_', and stands once in a pattern")]
+    VariableName,
+}
+
+impl Routes {
+    /// Routes in the order in which they are asked, and the settings of what matches none.
+    #[must_use]
+    pub fn new(routes: Vec<Route>, otherwise: Arc<Settings>) -> Routes {
+        Routes(Arc::new(Table { routes, otherwise }))
+    }
+
+    /// The settings that hold for a request with this head.
+    #[must_use]
+    pub fn of(&self, parts: &Parts) -> &Arc<Settings> {
+        let Table { routes, otherwise } = &*self.0;
+        let fits = |route: &&Route| route.fits(parts);
+        let guarding = routes.iter().filter(fits).find(|route| route.settings.guards(parts));
+        let first = guarding.or_else(|| routes.iter().find(fits));
+        first.map_or(otherwise, |route| &route.settings)
+    }
+
+    /// The routes, in their order.
+    #[must_use]
+    pub fn routes(&self) -> &[Route] {
+        &self.0.routes
+    }
+
+    /// What holds for everything else.
+    #[must_use]
+    pub fn otherwise(&self) -> &Arc<Settings> {
+        &self.0.otherwise
+    }
+}
+
+impl From<Settings> for Routes {
+    /// The same settings for every request.
+    fn from(settings: Settings) -> Routes {
+        Routes::from(Arc::new(settings))
+    }
+}
+
+impl From<Arc<Settings>> for Routes {
+    /// The same settings for every request.
+    fn from(settings: Arc<Settings>) -> Routes {
+        Routes::new(Vec::new(), settings)
+    }
+}
+
+impl Route {
+    fn fits(&self, parts: &Parts) -> bool {
+        let at_host = self.host.as_deref().is_none_or(|host| names(parts, host));
+        at_host && self.pattern.matches(parts.uri.path())
+    }
+}
+
+/// Whether the request is for that host: the target's, or the `Host` line's where the target has none.
+fn names(parts: &Parts, host: &str) -> bool {
+    let line = || parts.headers.get(HOST).and_then(|line| line.to_str().ok());
+    let named = parts.uri.authority().map(http::uri::Authority::as_str).or_else(line);
+    named.is_some_and(|named| without_port(named).eq_ignore_ascii_case(host))
+}
+
+/// The colons of an address in brackets are not the port's.
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+impl Pattern {
+    /// Every path.
+    #[must_use]
+    pub fn any() -> Pattern {
+        Pattern { text: "/*".into(), segments: Vec::new(), open: true }
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a path, as it was sent, is one of these.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        self.pairs(path).is_some()
+    }
+
+    /// The variables of a path that matches, with the segments that they stand for, as they were sent.
+    pub fn variables<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.pairs(path).into_iter().flatten().filter_map(|(segment, text)| match segment {
+            Segment::Literal(_) => None,
+            Segment::Variable(name) => Some((&**name, text)),
+        })
+    }
+
+    /// The names of its variables.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Literal(_) => None,
+            Segment::Variable(name) => Some(&**name),
+        })
+    }
+
+    fn pairs<'a>(&'a self, path: &'a str) -> Option<impl Iterator<Item = (&'a Segment, &'a str)>> {
+        let texts = || path.strip_prefix('/').into_iter().flat_map(|rest| rest.split('/'));
+        let (count, wanted) = (texts().count(), self.segments.len());
+        // `/v1/*` also stands for `/v1/`, whose last segment is empty, and not for `/v1`.
+        let long_enough = if self.open { count > wanted } else { count == wanted };
+        let pairs = move || self.segments.iter().zip(texts());
+        let fits = |(segment, text): (&Segment, &str)| match segment {
+            Segment::Literal(literal) => **literal == *text,
+            Segment::Variable(_) => !text.is_empty(),
+        };
+        (long_enough && pairs().all(fits)).then(pairs)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Pattern, PatternError> {
+        let rest = text.strip_prefix('/').ok_or(PatternError::NoSlash)?;
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(PatternError::NotAscii);
+        }
+        if text.contains(['?', '#']) {
+            return Err(PatternError::NotAPath);
+        }
+        let mut texts: Vec<&str> = rest.split('/').collect();
+        let open = texts.last() == Some(&"*");
+        if open {
+            texts.pop();
+        }
+        let segments = texts.into_iter().map(segment).collect::<Result<Vec<_>, _>>()?;
+        let pattern = Pattern { text: text.into(), segments, open };
+        let twice = |name: &str| pattern.names().filter(|other| *other == name).count() > 1;
+        if pattern.names().any(twice) { Err(PatternError::VariableName) } else { Ok(pattern) }
+    }
+}
+
+fn segment(text: &str) -> Result<Segment, PatternError> {
+    let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    match name {
+        Some("") => Err(PatternError::VariableName),
+        Some(name) if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
+            Ok(Segment::Variable(name.into()))
+        }
+        Some(_) => Err(PatternError::VariableName),
+        None if text.contains(['{', '}', '*']) => Err(PatternError::PartOfASegment),
+        None => Ok(Segment::Literal(text.into())),
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Options;
+    use http::{Method, Request};
+    use semel::{OnUnknown, Policy};
+
+    fn pattern(text: &str) -> Pattern {
+        text.parse().unwrap()
+    }
+
+    fn parts(method: Method, uri: &str, host: &str) -> Parts {
+        Request::builder().method(method).uri(uri).header(HOST, host).body(()).unwrap().into_parts().0
+    }
+
+    fn settings(service: &str, methods: &[Method]) -> Arc<Settings> {
+        let mut options = Options::new(Arc::new(Policy::new(OnUnknown::Park)));
+        options.service = service.to_owned();
+        options.methods = methods.to_vec();
+        Arc::new(Settings::new(options).unwrap())
+    }
+
+    fn route(path: &str, host: Option<&str>, settings: Arc<Settings>) -> Route {
+        Route { pattern: pattern(path), host: host.map(str::to_owned), settings }
+    }
+
+    #[test]
+    fn a_pattern_matches_the_path_as_written() {
+        for (text, path) in [
+            ("/charges", "/charges"),
+            ("/", "/"),
+            ("/charges/{id}", "/charges/7"),
+            ("/charges/{id}/refunds", "/charges/%2F/refunds"),
+            ("/v1/*", "/v1/"),
+            ("/v1/*", "/v1/a/b"),
+            ("/*", "/"),
+            ("/*", "//x"),
+        ] {
+            assert!(pattern(text).matches(path), "{text} {path}");
+        }
+        for (text, path) in [
+            ("/charges", "//charges"),
+            ("/charges", "/%63harges"),
+            ("/charges", "/charges/"),
+            ("/charges", "/Charges"),
+            ("/charges", "/x/../charges"),
+            ("/charges", "/charges;a=1"),
+            ("/charges/{id}", "/charges/"),
+            ("/charges/{id}", "/charges/7/"),
+            ("/v1/*", "/v1"),
+            ("/v1/*", "/v10/a"),
+            ("/*", "*"),
+        ] {
+            assert!(!pattern(text).matches(path), "{text} {path}");
+        }
+        assert!(Pattern::any().matches("/") && Pattern::any().matches("//a/"));
+    }
+
+    #[test]
+    fn a_variable_is_the_segment_as_sent() {
+        let refunds = pattern("/{a}/x/{b_2}");
+        let found: Vec<_> = refunds.variables("/1%20/x/2").collect();
+        assert_eq!(found, [("a", "1%20"), ("b_2", "2")]);
+        assert_eq!(refunds.variables("/1/y/2").count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for (text, error) in [
+            ("charges", PatternError::NoSlash),
+            ("", PatternError::NoSlash),
+            ("/a?b", PatternError::NotAPath),
+            ("/a b", PatternError::NotAscii),
+            ("/ä", PatternError::NotAscii),
+            ("/a*", PatternError::PartOfASegment),
+            ("/*/a", PatternError::PartOfASegment),
+            ("/a{b}", PatternError::PartOfASegment),
+            ("/{}", PatternError::VariableName),
+            ("/{a-b}", PatternError::VariableName),
+            ("/{a}/{a}", PatternError::VariableName),
+        ] {
+            assert_eq!(text.parse::<Pattern>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn h3_what_matches_no_route_as_written_has_the_settings_of_everything_else() {
+        let otherwise = settings("otherwise", &[Method::POST, Method::PATCH]);
+        let charges = settings("charges", &[Method::POST]);
+        let routes = Routes::new(vec![route("/charge", None, charges)], otherwise);
+        for path in ["//charge", "/%63harge", "/charge/", "/other"] {
+            let of = routes.of(&parts(Method::POST, path, "h"));
+            assert_eq!(of.options().service, "otherwise", "{path}");
+            assert!(of.guards(&parts(Method::POST, path, "h")));
+        }
+        assert_eq!(routes.of(&parts(Method::POST, "/charge?a", "h")).options().service, "charges");
+    }
+
+    #[test]
+    fn the_first_route_that_guards_the_method_holds() {
+        let otherwise = settings("otherwise", &[Method::POST]);
+        let routes = Routes::new(
+            vec![
+                route("/a/{id}", None, settings("post", &[Method::POST])),
+                route("/a/*", None, settings("put", &[Method::PUT])),
+                route("/a/*", None, settings("never", &[Method::POST])),
+            ],
+            otherwise,
+        );
+        let service = |method, path| routes.of(&parts(method, path, "h")).options().service.clone();
+        assert_eq!(service(Method::POST, "/a/1"), "post");
+        assert_eq!(service(Method::PUT, "/a/1"), "put");
+        assert_eq!(service(Method::GET, "/a/1"), "post");
+        assert_eq!(service(Method::GET, "/b"), "otherwise");
+    }
+
+    #[test]
+    fn a_host_has_no_case_and_no_port() {
+        let otherwise = settings("otherwise", &[Method::POST]);
+        let pay = settings("pay", &[Method::POST]);
+        let six = settings("six", &[Method::POST]);
+        let routes = Routes::new(
+            vec![route("/*", Some("pay.example"), pay), route("/*", Some("[::1]"), six)],
+            otherwise,
+        );
+        let service = |uri, host| routes.of(&parts(Method::POST, uri, host)).options().service.clone();
+        assert_eq!(service("/", "PAY.example:8080"), "pay");
+        assert_eq!(service("/", "pay.example"), "pay");
+        assert_eq!(service("http://pay.example/", "other"), "pay");
+        assert_eq!(service("/", "[::1]:80"), "six");
+        assert_eq!(service("/", "[::1]"), "six");
+        assert_eq!(service("/", "pay.example.evil"), "otherwise");
+        assert_eq!(service("http://other/", "pay.example"), "otherwise");
+    }
+}
