@@ -58,6 +58,8 @@ mod headers;
 mod key;
 mod layer;
 mod outcome;
+mod peer;
+mod principal;
 mod problem;
 mod refusal;
 mod request;
@@ -81,8 +83,11 @@ pub use headers::{
 pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
 pub use layer::SemelLayer;
 pub use outcome::{Kept, Unreadable};
+pub use peer::{ClientCertificate, Peer};
+pub use principal::{Principal, PrincipalError};
 pub use problem::{Code, Effect, Problem, Row, TABLE};
 pub use routes::{Pattern, PatternError, Route, Routes};
+pub use scope::{Network, NetworkError, TrustedProxies};
 pub use service::Semel;
 pub use settings::{KeyPolicy, Options, RouteName, Settings, SettingsError};
 pub use verdict::Statuses;
@@ -90,5 +95,9 @@ pub use verdict::Statuses;
 /// Names and meanings of this crate's metrics, for whoever installs a recorder.
 pub const METRICS: &[(&str, &str)] = &[
     ("semel_unguarded_total", "Requests of a guarded method without a key."),
+    (
+        "semel_untrusted_headers_total",
+        "Headers that say who calls, taken off since no trusted proxy sent them.",
+    ),
     ("semel_weak_keys_total", "Guarded requests whose key is short, or only the time."),
 ];

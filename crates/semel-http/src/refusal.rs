@@ -3,12 +3,12 @@
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
-use semel::KeyError;
 
 use crate::body::{Body, Untaken};
 use crate::key::Malformed;
 use crate::problem::{Code, Problem};
 use crate::request;
+use crate::scope::NoScope;
 use crate::settings::Settings;
 
 #[derive(Debug, thiserror::Error)]
@@ -19,10 +19,8 @@ pub(crate) enum Refusal {
     KeyMalformed(Malformed),
     #[error("{0}")]
     Body(Untaken),
-    /// The settings have checked what a scope is made of, so this does not happen. Guessing a scope would be
-    /// worse than refusing.
-    #[error("no scope can be made: {0}")]
-    Scope(KeyError),
+    #[error("{0}")]
+    NoScope(NoScope),
 }
 
 impl Refusal {
@@ -35,6 +33,9 @@ impl Refusal {
     pub(crate) fn respond(self, settings: &Settings, parts: &Parts, reusable: bool) -> Response<Body> {
         self.log(parts);
         let mut response = self.problem().into_response(&settings.describedby);
+        if let Refusal::NoScope(NoScope::Nobody { bearer: true }) = self {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         // HTTP/2 resets the stream instead, and forbids the header (RFC 9113, section 8.2.2).
         if !reusable && parts.version < Version::HTTP_2 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -58,7 +59,7 @@ impl Refusal {
             Refusal::Body(Untaken::Broken(_)) => {
                 Problem::of_http(StatusCode::BAD_REQUEST, "The body broke off.")
             }
-            Refusal::Scope(_) => Problem::new(Code::StoreUnavailable, "The key cannot be looked up."),
+            Refusal::NoScope(reason) => no_scope(reason),
         }
     }
 
@@ -69,9 +70,25 @@ impl Refusal {
             Refusal::Body(Untaken::TooLarge) => "body_too_large",
             Refusal::Body(Untaken::TooSlow) => "body_too_slow",
             Refusal::Body(Untaken::Broken(_)) => "body_broken",
-            Refusal::Scope(_) => "no_scope",
+            Refusal::NoScope(_) => "no_scope",
         };
         let label = request::label(&parts.method, &parts.uri);
         tracing::info!(target: "semel::decision", result, label = label.as_str(), reason = %self);
+    }
+}
+
+fn no_scope(reason: &NoScope) -> Problem {
+    match reason {
+        NoScope::Nobody { .. } => {
+            Problem::of_http(StatusCode::UNAUTHORIZED, "The request does not say who calls.")
+        }
+        NoScope::Twice(_) => {
+            Problem::of_http(StatusCode::BAD_REQUEST, "The request says more than once who calls.")
+        }
+        NoScope::NoPeer(_) => Problem::of_http(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "It is not known here where the request came from.",
+        ),
+        NoScope::Text(_) => Problem::new(Code::StoreUnavailable, "The key cannot be looked up."),
     }
 }

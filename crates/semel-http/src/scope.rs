@@ -1,21 +1,48 @@
 //! Within what a key is unique: H5.
 //!
-//! 1. The scope is `http:SERVICE:anonymous`, or `http:SERVICE:authorization-` and 64 hexadecimal digits: the
-//!    SHA-256 of the request's `Authorization`. What is secret in it never reaches the store in clear.
-//! 2. Every `Authorization` line is hashed, each with its length before it, so that no two lists look alike.
-//! 3. Never an address: addresses are shared, and they change between an attempt and its retry.
-//! 4. A token that rotates makes a retry another operation. That is the price of not verifying it here; a claim
-//!    of a verified token comes with the principal list.
+//! 1. The scope is `http:SERVICE:` and the first principal of a list that the request **has**:
+//!    `jwt-CLAIM-DIGEST`, `header-NAME-DIGEST`, `certificate-DIGEST` or `authorization-DIGEST`; else `anonymous`,
+//!    or the request is refused where a principal is required. What is secret reaches the store only as SHA-256.
+//! 2. What a request has must not be open to doubt. Two lines of a header that is a principal are refused (400), and
+//!    so is a JWT that is not valid (401): it never falls through to the next entry, nor to `anonymous`.
+//! 3. A header counts only when a trusted proxy sent it. From anybody else it is taken off the request, guarded or
+//!    not, since the service behind would believe it. Where the request's [`Peer`] is not known, nobody can say which
+//!    of the two it is, and a guarded request with such a header is refused (500): the layer was set up without it.
+//! 4. An empty header names nobody: it is as if it were not there.
+//! 5. With a `jwt:` entry in the list, an `Authorization` that makes no principal is refused (401) instead of being
+//!    `anonymous`: whoever verifies tokens does not expect two holders of other credentials to share a scope.
+//! 6. Never an address: addresses are shared, and they change between an attempt and its retry.
+//! 7. `Authorization` is hashed as sent, every line with its length before it, so that no two lists look alike. A
+//!    token that rotates makes a retry another operation: that is the price of not verifying it here.
+//! 8. Two kinds never collide. The word before the first `-` is the kind, the last 64 digits are the digest, and the
+//!    digest covers kind and name, each part with its length. What stands between is for people: the first 40 bytes
+//!    of the name, other characters than letters, digits, `.`, `_` and `-` written as `_`.
 //!
-//! Two tenants with the same key are two operations (case C58), and neither sees the other's answers.
+//! Scopes are stored, so how they are made never changes. Two tenants with the same key are two operations (case
+//! C58), and neither sees the other's answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::request::Parts;
 use semel::{KeyError, Scope};
 use sha2::{Digest, Sha256};
 
-/// Room beside the service's name: `http:`, `:authorization-` and 64 digits.
-const BESIDE_SERVICE: usize = 5 + 15 + 64;
+use crate::peer::{ClientCertificate, Peer};
+use crate::principal::Principal;
+use crate::settings::Options;
+
+mod proxies;
+
+pub use proxies::{Network, NetworkError, TrustedProxies};
+
+/// How much of a claim's or a header's name is shown.
+const NAME_SHOWN: usize = 40;
+
+/// Room beside the service's name: `http:`, `:header-`, the name, `-` and 64 digits.
+const BESIDE_SERVICE: usize = 5 + 8 + NAME_SHOWN + 1 + 64;
 
 /// The scopes of one service.
 #[derive(Debug, Clone)]
@@ -23,13 +50,38 @@ pub(crate) struct Scopes {
     /// `http:SERVICE:`
     prefix: String,
     anonymous: Scope,
+    principals: Vec<Principal>,
+    required: bool,
+    trusted_proxies: TrustedProxies,
+    /// Whether somebody else than a trusted proxy has sent a header that is a principal: said once.
+    warned: Arc<AtomicBool>,
+}
+
+/// Why a request has no scope.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoScope {
+    #[error("nothing in the request says who calls")]
+    Nobody {
+        /// Whether a Bearer token would say it.
+        bearer: bool,
+    },
+    #[error("there is more than one {0}")]
+    Twice(HeaderName),
+    #[error("the request has no Peer in its extensions, so it is not known who sent {0}")]
+    NoPeer(HeaderName),
+    /// The settings have checked what a scope is made of, so this does not happen. Guessing a scope would be
+    /// worse than refusing.
+    #[error("no scope can be made: {0}")]
+    Text(#[from] KeyError),
 }
 
 impl Scopes {
     /// The longest service name, in bytes.
     pub(crate) const SERVICE_BYTES_MAX: usize = Scope::BYTES_MAX - BESIDE_SERVICE;
 
-    pub(crate) fn new(service: &str) -> Result<Scopes, KeyError> {
+    /// The scopes of checked options.
+    pub(crate) fn new(options: &Options) -> Result<Scopes, KeyError> {
+        let service = &options.service;
         if service.is_empty() {
             return Err(KeyError::Empty);
         }
@@ -38,87 +90,110 @@ impl Scopes {
         }
         let prefix = format!("http:{service}:");
         let anonymous = Scope::new(format!("{prefix}anonymous"))?;
-        Ok(Scopes { prefix, anonymous })
+        Ok(Scopes {
+            prefix,
+            anonymous,
+            principals: options.principals.clone(),
+            required: options.principal_required,
+            trusted_proxies: options.trusted_proxies.clone(),
+            warned: Arc::default(),
+        })
     }
 
-    /// The scope of a request with these headers.
-    pub(crate) fn of(&self, headers: &HeaderMap) -> Result<Scope, KeyError> {
-        match digest(headers) {
-            None => Ok(self.anonymous.clone()),
-            Some(digest) => Scope::new(self.authorized(&digest)),
+    /// The scope of a request.
+    pub(crate) fn of(&self, parts: &Parts) -> Result<Scope, NoScope> {
+        for principal in &self.principals {
+            let found = match principal {
+                Principal::Authorization => authorization(&parts.headers),
+                Principal::ClientCertificate => certificate(parts),
+                Principal::Header(name) => self.header(name, parts)?,
+                Principal::Jwt { .. } => None,
+            };
+            if let Some(found) = found {
+                return Ok(Scope::new([&*self.prefix, &found].concat())?);
+            }
         }
+        let bearer = self.principals.iter().any(|principal| matches!(principal, Principal::Jwt { .. }));
+        let unnamed = bearer && parts.headers.contains_key(AUTHORIZATION);
+        if self.required || unnamed { Err(NoScope::Nobody { bearer }) } else { Ok(self.anonymous.clone()) }
     }
 
-    fn authorized(&self, digest: &[u8]) -> String {
-        let mut scope = String::with_capacity(self.prefix.len() + BESIDE_SERVICE);
-        scope.push_str(&self.prefix);
-        scope.push_str("authorization-");
-        for byte in digest {
-            scope.push(hexadecimal(byte >> 4));
-            scope.push(hexadecimal(byte & 15));
+    fn header(&self, name: &HeaderName, parts: &Parts) -> Result<Option<String>, NoScope> {
+        let mut lines = parts.headers.get_all(name).iter();
+        let Some(value) = lines.next() else { return Ok(None) };
+        match parts.extensions.get() {
+            None => return Err(NoScope::NoPeer(name.clone())),
+            Some(Peer(address)) if !self.trusted_proxies.contains(*address) => return Ok(None),
+            Some(_) => {}
         }
-        scope
+        if lines.next().is_some() {
+            return Err(NoScope::Twice(name.clone()));
+        }
+        let named = !value.as_bytes().trim_ascii().is_empty();
+        let digest =
+            || digest(["header", name.as_str()].map(str::as_bytes), &[value.as_bytes().trim_ascii()]);
+        Ok(named.then(|| suffix("header-", name.as_str(), &digest())))
     }
+
+    /// Takes the headers that are principals off a request that no trusted proxy has sent.
+    pub(crate) fn remove_untrusted(&self, parts: &mut Parts) {
+        let Some(Peer(address)) = parts.extensions.get().copied() else { return };
+        for principal in &self.principals {
+            let Principal::Header(name) = principal else { continue };
+            if !parts.headers.contains_key(name) || self.trusted_proxies.contains(address) {
+                continue;
+            }
+            parts.headers.remove(name);
+            metrics::counter!("semel_untrusted_headers_total").increment(1);
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    header = %name, peer = %address,
+                    "a header that says who calls came from an address that is no trusted proxy, and was taken off; \
+                     said once, counted always"
+                );
+            }
+        }
+    }
+}
+
+fn authorization(headers: &HeaderMap) -> Option<String> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter().peekable();
+    lines.peek()?;
+    let hashed = lines.map(HeaderValue::as_bytes).fold(Sha256::new(), with_length);
+    Some(suffix("authorization", "", &hashed.finalize().into()))
+}
+
+fn certificate(parts: &Parts) -> Option<String> {
+    let ClientCertificate(digest) = parts.extensions.get()?;
+    Some(suffix("certificate", "", digest))
+}
+
+/// Kind, name and what it says, each with its length before it.
+fn digest(head: [&[u8]; 2], rest: &[&[u8]]) -> [u8; 32] {
+    head.iter().chain(rest).copied().fold(Sha256::new(), with_length).finalize().into()
+}
+
+fn with_length(hasher: Sha256, part: &[u8]) -> Sha256 {
+    hasher.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+}
+
+/// `KIND` with the name, a `-` and 64 hexadecimal digits.
+fn suffix(kind: &str, name: &str, digest: &[u8; 32]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let mut suffix = String::with_capacity(kind.len() + NAME_SHOWN + 1 + 64);
+    suffix.push_str(kind);
+    suffix.extend(name.bytes().take(NAME_SHOWN).map(|byte| if plain(byte) { char::from(byte) } else { '_' }));
+    suffix.push('-');
+    for byte in digest {
+        suffix.push(hexadecimal(byte >> 4));
+        suffix.push(hexadecimal(byte & 15));
+    }
+    suffix
 }
 
 fn hexadecimal(digit: u8) -> char {
     char::from(b"0123456789abcdef"[usize::from(digit)])
 }
 
-fn digest(headers: &HeaderMap) -> Option<[u8; 32]> {
-    let mut lines = headers.get_all(AUTHORIZATION).iter().peekable();
-    lines.peek()?;
-    let hasher = lines.fold(Sha256::new(), |hasher, line| {
-        hasher.chain_update((line.len() as u64).to_be_bytes()).chain_update(line.as_bytes())
-    });
-    Some(hasher.finalize().into())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use http::HeaderValue;
-
-    fn of(lines: &[&'static str]) -> String {
-        let mut headers = HeaderMap::new();
-        for line in lines {
-            headers.append(AUTHORIZATION, HeaderValue::from_static(line));
-        }
-        Scopes::new("shop").unwrap().of(&headers).unwrap().as_str().to_owned()
-    }
-
-    #[test]
-    fn nobody_is_anonymous_and_somebody_is_a_digest() {
-        assert_eq!(of(&[]), "http:shop:anonymous");
-        let scope = of(&["Bearer sk_test_1"]);
-        let digest = scope.strip_prefix("http:shop:authorization-").unwrap();
-        assert_eq!(digest.len(), 64);
-        assert!(digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        assert!(!scope.contains("sk_test"));
-    }
-
-    #[test]
-    fn c58_two_principals_are_two_scopes() {
-        assert_ne!(of(&["Bearer a"]), of(&["Bearer b"]));
-        assert_eq!(of(&["Bearer a"]), of(&["Bearer a"]));
-        assert_ne!(of(&[""]), of(&[]));
-    }
-
-    #[test]
-    fn several_lines_all_count_with_their_borders() {
-        assert_ne!(of(&["a", "b"]), of(&["ab"]));
-        assert_ne!(of(&["a", "b"]), of(&["a"]));
-        assert_ne!(of(&["a", "b"]), of(&["b", "a"]));
-    }
-
-    #[test]
-    fn the_longest_service_still_makes_a_scope() {
-        let service = "s".repeat(Scopes::SERVICE_BYTES_MAX);
-        let mut headers = HeaderMap::new();
-        headers.append(AUTHORIZATION, HeaderValue::from_static("x"));
-        assert!(Scopes::new(&service).unwrap().of(&headers).is_ok());
-        assert!(Scopes::new(&(service + "s")).is_err());
-        assert!(Scopes::new("").is_err());
-        assert!(Scopes::new("a\nb").is_err());
-    }
-}
+mod tests;

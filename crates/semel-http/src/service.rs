@@ -82,6 +82,7 @@ where
         if let Some(name) = &settings.options.name {
             parts.extensions.insert(RouteName(name.clone()));
         }
+        settings.scopes.remove_untrusted(&mut parts);
         if !settings.guards(&parts) {
             return Box::pin(pass_by(inner, parts, body));
         }
@@ -184,7 +185,7 @@ fn named(
 ) -> Result<(Scope, Key), Refusal> {
     let key = key.map_err(Refusal::KeyMalformed)?.ok_or(Refusal::KeyMissing)?;
     settings.weak.notice(&key);
-    let scope = settings.scopes.of(&parts.headers).map_err(Refusal::Scope)?;
+    let scope = settings.scopes.of(parts).map_err(Refusal::NoScope)?;
     Ok((scope, key))
 }
 

@@ -9,8 +9,9 @@ use semel::{KeyError, Policy, PolicyError};
 
 use crate::body::BodyLimits;
 use crate::key::{IDEMPOTENCY_KEY, Syntax};
+use crate::principal::{Principal, PrincipalError};
 use crate::request;
-use crate::scope::Scopes;
+use crate::scope::{Scopes, TrustedProxies};
 use crate::verdict::Statuses;
 use crate::weak::Weak;
 
@@ -36,6 +37,12 @@ pub struct Options {
     pub name: Option<Arc<str>>,
     /// The service's name, part of every scope: two services may share a store. `default`.
     pub service: String,
+    /// Who a caller may be: the first of them that a request has is part of its scope (H5). `Authorization`.
+    pub principals: Vec<Principal>,
+    /// Whether a request that has none of them is refused, instead of being `anonymous`. No.
+    pub principal_required: bool,
+    /// Whose [`Principal::Header`] is believed. Nobody's.
+    pub trusted_proxies: TrustedProxies,
     /// What happens without a key. [`KeyPolicy::Optional`].
     pub key: KeyPolicy,
     /// The headers that carry the key; the aliases too. `Idempotency-Key`.
@@ -76,6 +83,18 @@ pub enum SettingsError {
     /// The service's name makes no scope.
     #[error("the service's name makes no scope: {0}")]
     Service(KeyError),
+    /// Nobody could call.
+    #[error("no principal is named")]
+    NoPrincipals,
+    /// Something in the list is no principal.
+    #[error(transparent)]
+    Principal(#[from] PrincipalError),
+    /// The second one would never be asked.
+    #[error("the principal {0} is named twice")]
+    PrincipalTwice(Principal),
+    /// The header would never be believed.
+    #[error("the principal header:{0} counts only from trusted proxies, and none is named")]
+    NoTrustedProxies(HeaderName),
     /// No header carries the key.
     #[error("no header is named that carries the key")]
     NoKeyNames,
@@ -109,6 +128,9 @@ impl Options {
         Options {
             name: None,
             service: "default".to_owned(),
+            principals: vec![Principal::Authorization],
+            principal_required: false,
+            trusted_proxies: TrustedProxies::default(),
             key: KeyPolicy::Optional,
             key_names: vec![IDEMPOTENCY_KEY],
             key_syntax: Syntax::Lenient,
@@ -133,11 +155,12 @@ impl Settings {
     pub fn new(options: Options) -> Result<Settings, SettingsError> {
         options.policy.check()?;
         check_names(&options.key_names)?;
+        check_principals(&options)?;
         check_statuses(&options)?;
         if options.methods.is_empty() {
             return Err(SettingsError::NoMethods);
         }
-        let scopes = Scopes::new(&options.service).map_err(SettingsError::Service)?;
+        let scopes = Scopes::new(&options).map_err(SettingsError::Service)?;
         let describedby = describedby(&options.policy_link)?;
         Ok(Settings { options, scopes, describedby, weak: Arc::default() })
     }
@@ -164,6 +187,28 @@ fn check_names(names: &[HeaderName]) -> Result<(), SettingsError> {
         twice || ours || [http::header::AUTHORIZATION, http::header::HOST].contains(name)
     };
     names.iter().find(unfit).map_or(Ok(()), |name| Err(SettingsError::KeyName(name.clone())))
+}
+
+fn check_principals(options: &Options) -> Result<(), SettingsError> {
+    if options.principals.is_empty() {
+        return Err(SettingsError::NoPrincipals);
+    }
+    for (at, principal) in options.principals.iter().enumerate() {
+        principal.check()?;
+        if options.principals[..at].contains(principal) {
+            return Err(SettingsError::PrincipalTwice(principal.clone()));
+        }
+        match principal {
+            Principal::Header(name) if options.key_names.contains(name) => {
+                return Err(PrincipalError::Unfit(name.clone()).into());
+            }
+            Principal::Header(name) if options.trusted_proxies.is_empty() => {
+                return Err(SettingsError::NoTrustedProxies(name.clone()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn check_statuses(options: &Options) -> Result<(), SettingsError> {
@@ -212,6 +257,21 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let authorization = http::header::AUTHORIZATION;
         assert_eq!(refused(|o| o.service.clear()), SettingsError::Service(KeyError::Empty));
+        assert_eq!(refused(|o| o.principals.clear()), SettingsError::NoPrincipals);
+        assert_eq!(
+            refused(|o| o.principals.push(Principal::Authorization)),
+            SettingsError::PrincipalTwice(Principal::Authorization)
+        );
+        let account = HeaderName::from_static("x-account-id");
+        assert_eq!(
+            refused(|o| o.principals.push(Principal::Header(account.clone()))),
+            SettingsError::NoTrustedProxies(account)
+        );
+        let host = Principal::Header(http::header::HOST);
+        assert_eq!(
+            refused(|o| o.principals.push(host)),
+            SettingsError::Principal(PrincipalError::Unfit(http::header::HOST))
+        );
         assert_eq!(refused(|o| o.key_names.clear()), SettingsError::NoKeyNames);
         assert_eq!(refused(|o| o.key_names.push(IDEMPOTENCY_KEY)), SettingsError::KeyName(IDEMPOTENCY_KEY));
         assert_eq!(
