@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use semel::{OnUnknown, Policy};
 use serde::Deserialize;
 
+use crate::origin::Origin;
 use crate::values::{Address, Size, Span, Upstream, nearest};
 
 /// What a user may set. Everything is optional here; [`Settings::resolve`] knows the defaults.
@@ -74,6 +75,12 @@ pub struct Settings {
     /// What is logged; info is a line for each decision [default: info]
     #[arg(long, env = "SEMEL_LOG", value_name = "LEVEL")]
     pub log: Option<LogLevel>,
+    /// An origin whose pages may call, and read the answers; repeatable, '*' is every one [default: none]
+    #[arg(long = "cors-origin", env = "SEMEL_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    pub cors_origins: Option<Vec<Origin>>,
+    /// Let those pages send cookies, and read the answers to them
+    #[arg(long, env = "SEMEL_CORS_CREDENTIALS", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
+    pub cors_credentials: Option<bool>,
     /// Refuse to start on a store whose schema is not up to date, instead of migrating it
     #[arg(long, env = "SEMEL_NO_MIGRATE", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
     pub no_migrate: Option<bool>,
@@ -140,6 +147,8 @@ pub struct Config {
     pub kept_bytes_max: usize,
     pub drain_for: Duration,
     pub workers: usize,
+    pub cors_origins: Vec<Origin>,
+    pub cors_credentials: bool,
     pub no_migrate: bool,
 }
 
@@ -177,6 +186,8 @@ impl Settings {
             drain_for,
             workers,
             log,
+            cors_origins,
+            cors_credentials,
             no_migrate,
         )
     }
@@ -227,6 +238,7 @@ impl Settings {
         if self.workers == Some(0) {
             return Err("--workers must be at least 1".into());
         }
+        let (cors_origins, cors_credentials) = cors(self.cors_origins, self.cors_credentials)?;
         Ok(Config {
             upstream: self
                 .upstream
@@ -244,6 +256,8 @@ impl Settings {
             kept_bytes_max: self.kept_bytes_max.map_or(1 << 20, |size| size.0),
             drain_for: span(self.drain_for, Duration::from_secs(25)),
             workers: self.workers.map_or_else(half_the_cores, usize::from),
+            cors_origins,
+            cors_credentials,
             no_migrate: self.no_migrate.unwrap_or(false),
         })
     }
@@ -269,6 +283,18 @@ fn service(name: Option<String>) -> Result<String, String> {
         return Err(format!("--service '{name}': a name has 1 to 64 letters, digits, '-', '_' or '.'"));
     }
     Ok(name)
+}
+
+fn cors(origins: Option<Vec<Origin>>, credentials: Option<bool>) -> Result<(Vec<Origin>, bool), String> {
+    let (origins, credentials) = (origins.unwrap_or_default(), credentials.unwrap_or(false));
+    let any = origins.iter().any(|origin| origin.0 == Origin::ANY);
+    if any && origins.len() > 1 {
+        return Err("--cors-origin '*' is every origin: leave out the others, or it".into());
+    }
+    if credentials && (any || origins.is_empty()) {
+        return Err("--cors-credentials is for origins that --cors-origin lists by name".into());
+    }
+    Ok((origins, credentials))
 }
 
 fn half_the_cores() -> usize {

@@ -14,6 +14,7 @@ mod failpoint;
 mod gateway;
 mod log;
 mod operator;
+mod origin;
 mod values;
 
 /// A request makes some forty small allocations that end on another thread than they began on.

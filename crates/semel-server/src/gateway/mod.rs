@@ -29,6 +29,7 @@ use crate::admin::{self, Admin};
 use crate::cli;
 use crate::config::{Config, KeyPolicy, KeySyntax, LogLevel, layered};
 
+mod cors;
 mod forward;
 mod framing;
 mod front;
@@ -40,6 +41,7 @@ mod worker;
 
 pub use statement::Statement;
 
+use cors::Cors;
 use forward::Forward;
 use page::Page;
 use upstream::Connections;
@@ -86,12 +88,18 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let room = Arc::new(Semaphore::new(worker::room()));
     let stop = worker::Stop { stopping, stopped: CancellationToken::new(), connections: TaskTracker::new() };
     let page = Arc::new(Page::new(&statement));
+    let cors = Arc::new(Cors::new(&config.cors_origins, config.cors_credentials));
     let workers = (0..config.workers)
         .map(|number| {
             // A worker's connections to the service are its own, so no request crosses a thread.
             let guarded = guarded(&config, &engine)?;
-            let shared =
-                worker::Shared { guarded, page: page.clone(), room: room.clone(), stop: stop.clone() };
+            let shared = worker::Shared {
+                guarded,
+                page: page.clone(),
+                cors: cors.clone(),
+                room: room.clone(),
+                stop: stop.clone(),
+            };
             let listener = listener.try_clone().map_err(no_listener)?;
             start_worker(number, listener, shared)
         })

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
+use super::cors::Cors;
 use super::forward::{Forward, TooLate};
 use super::framing::Watched;
 use super::front::{self, Refusal};
@@ -61,6 +62,7 @@ pub fn room() -> usize {
 pub struct Shared {
     pub guarded: Semel<Forward>,
     pub page: Arc<Page>,
+    pub cors: Arc<Cors>,
     /// A place for each connection.
     pub room: Arc<Semaphore>,
     pub stop: Stop,
@@ -151,15 +153,22 @@ async fn answer(
     peer: IpAddr,
     shared: Shared,
 ) -> Result<Response<Body>, Infallible> {
+    let cors = shared.cors.clone();
+    // Read before anything is taken off the request.
+    let asked = cors.asked(&request);
+    Ok(cors.answer(asked, answer_all(request, peer, shared).await))
+}
+
+async fn answer_all(request: Request<Incoming>, peer: IpAddr, shared: Shared) -> Response<Body> {
     let (mut parts, body) = request.into_parts();
     if let Err(refusal) = front::admit(&mut parts, peer) {
-        return Ok(refused(refusal));
+        return refused(refusal);
     }
     if let Some(page) = shared.page.answer(&parts) {
-        return Ok(page);
+        return page;
     }
     let mut guarded = shared.guarded;
-    Ok(guarded.call(Request::from_parts(parts, body)).await.unwrap_or_else(|error| unguarded_failed(&error)))
+    guarded.call(Request::from_parts(parts, body)).await.unwrap_or_else(|error| unguarded_failed(&error))
 }
 
 /// Why an unguarded request has no answer. With no key, repeating one that was sent could take effect twice.

@@ -92,6 +92,9 @@ fn addresses_and_urls_are_named_by_their_nearest() {
     setting("--store", "sqlit://semel.db", "sqlite://");
     setting("--store", "sqlite:semel.db", "sqlite://semel.db");
     setting("--service", "a:b", "letters");
+    setting("--cors-origin", "https://shop.example/", "'https://shop.example'");
+    setting("--cors-origin", "https://shop.example,Https://desk.example", "'https://desk.example'");
+    setting("--cors-origin", "null", "sandboxed");
 }
 
 #[test]
@@ -101,6 +104,10 @@ fn what_does_not_fit_together_is_said() {
     setting("--replay-for", "31d", "remember-for");
     setting("--remember-for", "1h", "remember-for");
     mistake(&["gateway"], "--upstream");
+    setting("--cors-origin", "*,https://shop.example", "every origin");
+    for others in [&[][..], &["--cors-origin", "*"]] {
+        mistake(&[&UPSTREAM[..], &["--cors-credentials"], others].concat(), "--cors-credentials");
+    }
 }
 
 #[test]

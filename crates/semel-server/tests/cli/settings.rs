@@ -21,7 +21,11 @@ struct Setting {
 
 impl Setting {
     fn toml(&self) -> String {
-        self.flag.trim_start_matches('-').replace('-', "_")
+        match self.flag.as_str() {
+            // A list in the file, one at a time on the command line.
+            "--cors-origin" => "cors_origins".to_owned(),
+            flag => flag.trim_start_matches('-').replace('-', "_"),
+        }
     }
 
     /// A value that is valid and not the default.
@@ -39,6 +43,8 @@ impl Setting {
             "--log" => "debug",
             "--remember-for" => "40d",
             "--no-migrate" => "true",
+            "--cors-origin" => "https://shop.example",
+            "--cors-credentials" => "true",
             duration => {
                 let durations = [
                     "--upstream-timeout",
@@ -102,7 +108,10 @@ impl Taken {
         let file = self.directory.path().join("semel.toml");
         std::fs::write(&file, "").unwrap();
         let mut command = semel(&["gateway"]);
-        let others = [("--upstream", "http://127.0.0.1:9000"), ("--store", "memory:")];
+        let mut others = vec![("--upstream", "http://127.0.0.1:9000"), ("--store", "memory:")];
+        if setting.flag == "--cors-credentials" {
+            others.push(("--cors-origin", "https://shop.example"));
+        }
         for (flag, value) in others.iter().filter(|(flag, _)| *flag != setting.flag) {
             command.args([flag, value]);
         }
@@ -122,7 +131,8 @@ impl Taken {
 #[test]
 fn each_flag_has_its_variable_by_the_same_name() {
     for setting in settings() {
-        let expected = format!("SEMEL_{}", setting.toml().to_uppercase());
+        let expected =
+            format!("SEMEL_{}", setting.flag.trim_start_matches('-').replace('-', "_").to_uppercase());
         assert_eq!(setting.variable, expected, "{}", setting.flag);
     }
 }
@@ -234,6 +244,7 @@ fn no_migrate_is_off_where_it_is_said_to_be() {
 fn toml(setting: &Setting, value: &str) -> String {
     let quoted = setting.valued && setting.flag != "--workers";
     let value = if quoted { format!("\"{value}\"") } else { value.to_owned() };
+    let value = if setting.flag == "--cors-origin" { format!("[{value}]") } else { value };
     format!("{} = {value}\n", setting.toml())
 }
 
