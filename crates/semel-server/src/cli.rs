@@ -26,7 +26,7 @@ pub struct Cli {
 #[allow(missing_docs, reason = "the commands' own help says what they are")]
 pub enum Command {
     /// Put the Idempotency-Key contract in front of an HTTP service
-    Gateway(Gateway),
+    Gateway(Box<Gateway>),
     /// List keys
     Keys(Keys),
     /// Show one key

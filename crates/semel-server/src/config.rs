@@ -1,18 +1,29 @@
 //! The gateway's settings: flags first, then `SEMEL_…` variables, then the TOML file, then the defaults.
 //!
 //! One struct is all three: a setting's flag, variable and TOML key cannot drift apart, and a new setting is one
-//! field here and one line in [`Settings::or`].
+//! field here and one line in [`Settings::or`]. A `[[route]]` of the file is the same struct once more: what it does
+//! not set is what holds for everything else. What is one for the whole process cannot stand in a route; [`Config`]
+//! has those settings, [`Contract`] the others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use semel::{OnUnknown, Policy};
+use semel_http::Pattern;
 use serde::Deserialize;
 
 use crate::origin::Origin;
 use crate::values::{Address, Size, Span, Upstream, nearest};
+
+mod contract;
+mod effective;
+mod words;
+
+pub use contract::Contract;
+pub use effective::Effective;
+pub use words::{
+    Guardable, Header, KeyPolicy, KeySyntax, List, LogLevel, Preset, Sameness, Status, UnknownChoice,
+};
 
 /// What a user may set. Everything is optional here; [`Settings::resolve`] knows the defaults.
 #[derive(Debug, Default, Clone, clap::Args, Deserialize)]
@@ -21,6 +32,16 @@ pub struct Settings {
     /// The service behind the gateway
     #[arg(long, env = "SEMEL_UPSTREAM", value_name = "URL")]
     pub upstream: Option<Upstream>,
+    /// Which paths a route is for
+    #[arg(skip)]
+    #[serde(rename = "match")]
+    pub pattern: Option<String>,
+    /// Which host a route is for; without it, every host
+    #[arg(skip)]
+    pub host: Option<String>,
+    /// The routes of a file, in the order in which they are asked
+    #[arg(skip)]
+    pub route: Option<Vec<Settings>>,
     /// Where callers connect [default: 127.0.0.1:8080]
     #[arg(long, env = "SEMEL_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<Address>,
@@ -33,12 +54,42 @@ pub struct Settings {
     /// The service's name, part of every key's scope [default: default]
     #[arg(long, env = "SEMEL_SERVICE", value_name = "NAME")]
     pub service: Option<String>,
-    /// Whether a guarded request must carry a key [default: optional]
+    /// The guarded methods [default: POST,PATCH]
+    #[arg(long, env = "SEMEL_METHODS", value_name = "LIST")]
+    pub methods: Option<List<Guardable>>,
+    /// What happens to a guarded request without a key [default: optional]
     #[arg(long, env = "SEMEL_KEY", value_name = "POLICY")]
     pub key: Option<KeyPolicy>,
     /// Whether a key without quotes is taken [default: lenient]
     #[arg(long, env = "SEMEL_KEY_SYNTAX", value_name = "SYNTAX")]
     pub key_syntax: Option<KeySyntax>,
+    /// Headers that carry the key too, beside Idempotency-Key
+    #[arg(long, env = "SEMEL_KEY_ALIASES", value_name = "LIST")]
+    pub key_aliases: Option<List<Header>>,
+    /// How two requests are compared [default: exact]
+    #[arg(long, env = "SEMEL_FINGERPRINT", value_name = "LIST")]
+    pub fingerprint: Option<List<Sameness>>,
+    /// A choice of statuses [default: default]
+    #[arg(long, env = "SEMEL_PRESET", value_name = "PRESET")]
+    pub preset: Option<Preset>,
+    /// Statuses of the service's answers that are kept and replayed, beside the preset's
+    #[arg(long, env = "SEMEL_KEPT", value_name = "LIST")]
+    pub kept: Option<List<Status>>,
+    /// Statuses that mean that nothing took effect: the key may be tried again
+    #[arg(long, env = "SEMEL_RELEASED", value_name = "LIST")]
+    pub released: Option<List<Status>>,
+    /// Statuses that prove nothing
+    #[arg(long, env = "SEMEL_UNKNOWN", value_name = "LIST")]
+    pub unknown: Option<List<Status>>,
+    /// The status of a retry while the first request runs: 409 or 425 [default: 409]
+    #[arg(long, env = "SEMEL_IN_FLIGHT_STATUS", value_name = "STATUS")]
+    pub in_flight_status: Option<Status>,
+    /// The status of a key that belongs to another request: 422, 400 or 409 [default: 422]
+    #[arg(long, env = "SEMEL_MISMATCH_STATUS", value_name = "STATUS")]
+    pub mismatch_status: Option<Status>,
+    /// With so many attempts behind it an operation is given up [default: 100]
+    #[arg(long, env = "SEMEL_ATTEMPTS_MAX", value_name = "NUMBER")]
+    pub attempts_max: Option<u32>,
     /// What happens to an operation that may or may not have taken effect [default: park]
     #[arg(long, env = "SEMEL_ON_UNKNOWN", value_name = "CHOICE")]
     pub on_unknown: Option<UnknownChoice>,
@@ -86,70 +137,34 @@ pub struct Settings {
     pub no_migrate: Option<bool>,
 }
 
-/// Whether a guarded request must carry a key (H4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyPolicy {
-    /// Without a key it goes through, unguarded and counted
-    Optional,
-    /// Without a key it is refused
-    Required,
-}
-
-/// How a key may be written (H1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeySyntax {
-    /// With quotes or without
-    Lenient,
-    /// In quotes, as a structured field
-    Strict,
-}
-
-/// What happens to what is unknown (K7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UnknownChoice {
-    /// Wait for an operator: never silently twice
-    Park,
-    /// Run it again: only where that is safe
-    Rerun,
-    /// Ask the service; not in this version yet
-    Probe,
-}
-
-/// What is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "the levels of every logger")]
-pub enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-}
-
 /// Settings that fit together.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "each is described at its field in `Settings`")]
 pub struct Config {
-    pub upstream: Upstream,
     pub listen: Address,
     pub store: String,
     pub admin: Address,
     pub service: String,
-    pub key: KeyPolicy,
-    pub key_syntax: KeySyntax,
-    pub policy: Arc<Policy>,
-    pub upstream_timeout: Duration,
     pub upstream_idle: Duration,
-    pub body_bytes_max: usize,
-    pub kept_bytes_max: usize,
     pub drain_for: Duration,
     pub workers: usize,
     pub cors_origins: Vec<Origin>,
     pub cors_credentials: bool,
     pub no_migrate: bool,
+    /// What holds for what matches no route.
+    pub otherwise: Contract,
+    pub routes: Vec<RouteConfig>,
+}
+
+/// A `[[route]]`.
+#[derive(Debug, Clone)]
+pub struct RouteConfig {
+    /// Which paths.
+    pub pattern: Pattern,
+    /// Which host.
+    pub host: Option<String>,
+    /// What holds for them.
+    pub contract: Contract,
 }
 
 /// The store's URL where none is given.
@@ -168,12 +183,25 @@ impl Settings {
         }
         first_set!(
             upstream,
+            pattern,
+            host,
+            route,
             listen,
             store,
             admin,
             service,
+            methods,
             key,
             key_syntax,
+            key_aliases,
+            fingerprint,
+            preset,
+            kept,
+            released,
+            unknown,
+            in_flight_status,
+            mismatch_status,
+            attempts_max,
             on_unknown,
             upstream_timeout,
             late_answer_for,
@@ -214,52 +242,105 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// One line that says what does not fit.
+    /// One line that says what does not fit, and in which route.
     pub fn resolve(self) -> Result<Config, String> {
         let span = |set: Option<Span>, default: Duration| set.map_or(default, |span| span.0);
-        let on_unknown = match self.on_unknown.unwrap_or(UnknownChoice::Park) {
-            UnknownChoice::Park => OnUnknown::Park,
-            UnknownChoice::Rerun => OnUnknown::Rerun,
-            UnknownChoice::Probe => {
-                return Err("--on-unknown probe is not in this version yet; use park or rerun".into());
-            }
-        };
-        let upstream_timeout = span(self.upstream_timeout, Duration::from_secs(30));
-        let defaults = Policy::new(on_unknown);
-        let policy = Policy {
-            lease_for: span(self.lease, defaults.lease_for),
-            answer_within: Some(upstream_timeout),
-            late_answer_for: span(self.late_answer_for, defaults.late_answer_for),
-            replay_for: span(self.replay_for, defaults.replay_for),
-            remember_for: span(self.remember_for, defaults.remember_for),
-            ..defaults
-        };
-        policy.check().map_err(|error| error.to_string())?;
+        if self.pattern.is_some() || self.host.is_some() {
+            return Err("'match' and 'host' stand in a [[route]]".into());
+        }
         if self.workers == Some(0) {
             return Err("--workers must be at least 1".into());
         }
+        let otherwise = Contract::of(&self, None)?;
+        let routes = self.route.iter().flatten().map(|route| self.resolve_route(route));
+        let routes = routes.collect::<Result<Vec<_>, _>>()?;
+        reachable(&routes)?;
         let (cors_origins, cors_credentials) = cors(self.cors_origins, self.cors_credentials)?;
         Ok(Config {
-            upstream: self
-                .upstream
-                .ok_or("--upstream is missing: the service behind the gateway, http://HOST:PORT")?,
             listen: self.listen.unwrap_or(Address(([127, 0, 0, 1], 8080).into())),
             store: self.store.unwrap_or_else(|| STORE.to_owned()),
             admin: self.admin.unwrap_or(Address(([127, 0, 0, 1], 9901).into())),
             service: service(self.service)?,
-            key: self.key.unwrap_or(KeyPolicy::Optional),
-            key_syntax: self.key_syntax.unwrap_or(KeySyntax::Lenient),
-            policy: Arc::new(policy),
-            upstream_timeout,
             upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
-            body_bytes_max: self.body_bytes_max.map_or(1 << 20, |size| size.0),
-            kept_bytes_max: self.kept_bytes_max.map_or(1 << 20, |size| size.0),
             drain_for: span(self.drain_for, Duration::from_secs(25)),
             workers: self.workers.map_or_else(half_the_cores, usize::from),
             cors_origins,
             cors_credentials,
             no_migrate: self.no_migrate.unwrap_or(false),
+            otherwise,
+            routes,
         })
+    }
+
+    fn resolve_route(&self, route: &Settings) -> Result<RouteConfig, String> {
+        let text =
+            route.pattern.as_deref().ok_or("a [[route]] needs 'match', such as match = \"/charges\"")?;
+        let named = |error: String| format!("route {text}: {error}");
+        if let Some(setting) = route.of_the_process() {
+            return Err(named(format!(
+                "'{setting}' is one for the whole gateway and cannot stand in a route"
+            )));
+        }
+        let pattern: Pattern = text.parse().map_err(|error| named(format!("{error}")))?;
+        let host = route.host.as_deref().map(host).transpose().map_err(named)?;
+        let contract = Contract::of(&route.clone().or(self.clone()), Some(&pattern)).map_err(named)?;
+        Ok(RouteConfig { pattern, host, contract })
+    }
+
+    /// The first setting here that no route can have.
+    fn of_the_process(&self) -> Option<&'static str> {
+        macro_rules! first {
+            ($($field:ident),* $(,)?) => {
+                [$((stringify!($field), self.$field.is_some())),*]
+            };
+        }
+        let settings = first!(
+            route,
+            listen,
+            store,
+            admin,
+            service,
+            upstream_idle,
+            drain_for,
+            workers,
+            log,
+            cors_origins,
+            cors_credentials,
+            no_migrate
+        );
+        settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
+}
+
+impl RouteConfig {
+    /// What it is called in the log and in the metrics: its host and its pattern.
+    pub fn name(&self) -> Arc<str> {
+        [self.host.as_deref().unwrap_or_default(), self.pattern.as_str()].concat().into()
+    }
+}
+
+/// A route that comes after one with the same paths, host and methods would never be asked.
+fn reachable(routes: &[RouteConfig]) -> Result<(), String> {
+    for (at, route) in routes.iter().enumerate() {
+        let methods = &route.contract.methods;
+        let hides = |earlier: &&RouteConfig| {
+            earlier.pattern == route.pattern
+                && (earlier.host.is_none() || earlier.host == route.host)
+                && methods.iter().all(|method| earlier.contract.methods.contains(method))
+        };
+        if routes[..at].iter().any(|earlier| hides(&earlier)) {
+            return Err(format!("route {}: it stands twice, and the first one always holds", route.pattern));
+        }
+    }
+    Ok(())
+}
+
+/// A route's host, as it is compared.
+fn host(text: &str) -> Result<String, String> {
+    let authority = text.parse::<http::uri::Authority>();
+    match authority {
+        Ok(authority) if authority.port().is_none() && authority.host() == text => Ok(text.to_owned()),
+        _ => Err(format!("host '{text}': a host is a name or an address, without a port")),
     }
 }
 
@@ -350,9 +431,43 @@ mod tests {
         assert_eq!(both.body_bytes_max, Some(Size(10)));
     }
 
+    fn resolved(text: &str) -> Result<Config, String> {
+        Settings::parse(&format!("upstream = \"http://127.0.0.1:9000\"\n{text}")).unwrap().resolve()
+    }
+
     #[test]
-    fn probe_is_refused_until_it_exists() {
-        let settings = Settings { on_unknown: Some(UnknownChoice::Probe), ..Settings::default() };
-        assert!(settings.resolve().unwrap_err().contains("probe"));
+    fn a_route_has_what_it_sets_and_else_what_holds_for_everything() {
+        let config = resolved(
+            "key = \"required\"\nlease = \"9s\"\n[[route]]\nmatch = \"/a\"\nlease = \"5s\"\n\
+             [[route]]\nmatch = \"/b/{id}\"\nhost = \"b.example\"\nupstream = \"http://127.0.0.1:9001\"",
+        );
+        let config = config.unwrap();
+        assert_eq!(config.otherwise.policy.lease_for, Duration::from_secs(9));
+        let [a, b] = &config.routes[..] else { panic!("two routes") };
+        assert_eq!(
+            (a.contract.policy.lease_for, a.contract.key),
+            (Duration::from_secs(5), KeyPolicy::Required)
+        );
+        assert_eq!(b.contract.policy.lease_for, Duration::from_secs(9));
+        assert_eq!((b.host.as_deref(), b.contract.upstream.port), (Some("b.example"), 9001));
+    }
+
+    #[test]
+    fn what_cannot_stand_in_a_route_is_named() {
+        for (text, part) in [
+            ("[[route]]\nkey = \"required\"", "needs 'match'"),
+            ("[[route]]\nmatch = \"charges\"", "route charges: a pattern begins with '/'"),
+            (
+                "[[route]]\nmatch = \"/a\"\nlisten = \"127.0.0.1:1\"",
+                "route /a: 'listen' is one for the whole",
+            ),
+            ("[[route]]\nmatch = \"/a\"\nhost = \"h:80\"", "without a port"),
+            ("[[route]]\nmatch = \"/a\"\n[[route]]\nmatch = \"/a\"", "stands twice"),
+            ("match = \"/a\"", "stand in a [[route]]"),
+            ("[[route]]\nmatch = \"/a\"\nreplay_for = \"40d\"", "route /a: remember-for"),
+        ] {
+            let error = resolved(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 }

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Err((text, code)) => return say(&text, code),
     };
     let done = match command {
-        cli::Command::Gateway(args) => gateway::run(args),
+        cli::Command::Gateway(args) => gateway::run(*args),
         cli::Command::Keys(args) => operator::run(operator::keys(args)),
         cli::Command::Show(args) => operator::run(operator::show(args)),
         cli::Command::Resolve(args) => operator::run(operator::resolve(args)),

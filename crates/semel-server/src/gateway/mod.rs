@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use semel::{Engine, Entropy};
-use semel_http::{Options, Semel, SemelLayer, Settings};
+use semel_http::{Routes, Semel, SemelLayer};
 use semel_store::Connected;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -27,8 +27,9 @@ use tower_layer::Layer;
 use crate::Failure;
 use crate::admin::{self, Admin};
 use crate::cli;
-use crate::config::{Config, KeyPolicy, KeySyntax, LogLevel, layered};
+use crate::config::{Config, LogLevel, layered};
 
+mod contract;
 mod cors;
 mod forward;
 mod framing;
@@ -70,6 +71,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let metrics = PrometheusBuilder::new().install_recorder();
     let metrics = metrics.map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
     describe_metrics();
+    let routes = contract::routes(&config).map_err(Failure::Usage)?;
     let store = open(&config).await?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
     let statement = Arc::new(Statement::new(&config, store.shared));
@@ -92,7 +94,7 @@ async fn serve(config: Config) -> Result<(), Failure> {
     let workers = (0..config.workers)
         .map(|number| {
             // A worker's connections to the service are its own, so no request crosses a thread.
-            let guarded = guarded(&config, &engine)?;
+            let guarded = guarded(&config, &engine, &routes);
             let shared = worker::Shared {
                 guarded,
                 page: page.clone(),
@@ -151,24 +153,10 @@ fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Fail
 }
 
 /// The contract around the way to the service.
-fn guarded(config: &Config, engine: &Engine) -> Result<Semel<Forward>, Failure> {
-    let mut options = Options::new(config.policy.clone());
-    options.service.clone_from(&config.service);
-    options.key = match config.key {
-        KeyPolicy::Optional => semel_http::KeyPolicy::Optional,
-        KeyPolicy::Required => semel_http::KeyPolicy::Required,
-    };
-    options.key_syntax = match config.key_syntax {
-        KeySyntax::Lenient => semel_http::Syntax::Lenient,
-        KeySyntax::Strict => semel_http::Syntax::Strict,
-    };
-    options.body.bytes_max = config.body_bytes_max;
-    options.kept_bytes_max = config.kept_bytes_max;
-    options.policy_link = statement::POLICY_PATH.to_owned();
-    let settings = Settings::new(options).map_err(|error| Failure::Usage(error.to_string()))?;
-    let layer = SemelLayer::new(engine.clone(), Arc::new(settings));
-    let connections = Connections::new(config.upstream.clone(), config.upstream_idle);
-    Ok(layer.layer(Forward::new(connections, config.upstream_timeout)))
+fn guarded(config: &Config, engine: &Engine, routes: &Routes) -> Semel<Forward> {
+    let layer = SemelLayer::new(engine.clone(), routes.clone());
+    let connections = Connections::new(config.otherwise.upstream.clone(), config.upstream_idle);
+    layer.layer(Forward::new(connections, config.otherwise.upstream_timeout))
 }
 
 fn start_worker(

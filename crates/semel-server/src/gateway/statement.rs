@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::config::{Config, KeyPolicy, KeySyntax};
+use crate::config::{Config, Effective, KeyPolicy, RouteConfig};
 use crate::values::{Size, Span};
 
 /// Where the policy page is, on the address that callers use.
@@ -17,9 +17,9 @@ pub const POLICY_LINK: &str = "</.well-known/semel-policy>; rel=\"describedby\""
 #[allow(missing_docs, reason = "each is a setting, described in `config`")]
 pub struct Statement {
     pub upstream: String,
-    pub guarded: &'static str,
-    pub key: &'static str,
-    pub key_syntax: &'static str,
+    pub guarded: String,
+    pub key: String,
+    pub key_syntax: String,
     pub service: String,
     pub scope: String,
     pub store: String,
@@ -29,31 +29,27 @@ pub struct Statement {
     pub remember_for: String,
     pub body_bytes_max: String,
     pub kept_bytes_max: String,
+    pub routes: Vec<Effective>,
     pub limits: Vec<String>,
 }
 
 impl Statement {
     pub fn new(config: &Config, shared: bool) -> Statement {
         Statement {
-            upstream: config.upstream.to_string(),
-            guarded: "POST and PATCH",
-            key: match config.key {
-                KeyPolicy::Optional => "optional",
-                KeyPolicy::Required => "required",
-            },
-            key_syntax: match config.key_syntax {
-                KeySyntax::Lenient => "lenient",
-                KeySyntax::Strict => "strict",
-            },
+            upstream: config.otherwise.upstream.to_string(),
+            guarded: guarded(&config.otherwise.methods),
+            key: config.otherwise.key.to_string(),
+            key_syntax: config.otherwise.key_syntax.to_string(),
             service: config.service.clone(),
             scope: "the service and the Authorization header, hashed; without one, 'anonymous'".to_owned(),
             store: without_password(&config.store),
             store_shared: shared,
-            on_unknown: config.policy.on_unknown.as_str(),
-            replay_for: Span(config.policy.replay_for).to_string(),
-            remember_for: Span(config.policy.remember_for).to_string(),
-            body_bytes_max: Size(config.body_bytes_max).to_string(),
-            kept_bytes_max: Size(config.kept_bytes_max).to_string(),
+            on_unknown: config.otherwise.policy.on_unknown.as_str(),
+            replay_for: Span(config.otherwise.policy.replay_for).to_string(),
+            remember_for: Span(config.otherwise.policy.remember_for).to_string(),
+            body_bytes_max: Size(config.otherwise.body_bytes_max).to_string(),
+            kept_bytes_max: Size(config.otherwise.kept_bytes_max).to_string(),
+            routes: config.routes.iter().map(RouteConfig::effective).collect(),
             limits: limits(config, shared),
         }
     }
@@ -86,6 +82,15 @@ impl Statement {
     }
 }
 
+/// `POST and PATCH`.
+fn guarded(methods: &[http::Method]) -> String {
+    let names: Vec<&str> = methods.iter().map(http::Method::as_str).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
 fn limits(config: &Config, shared: bool) -> Vec<String> {
     let mut limits = Vec::new();
     if !shared {
@@ -93,7 +98,7 @@ fn limits(config: &Config, shared: bool) -> Vec<String> {
             "the store is a local one: it protects what goes through this gateway, and no other".to_owned(),
         );
     }
-    if config.key == KeyPolicy::Optional {
+    if config.otherwise.key == KeyPolicy::Optional {
         limits.push("a request without a key is not guarded (--key required refuses it)".to_owned());
     }
     limits.push(
@@ -105,12 +110,12 @@ fn limits(config: &Config, shared: bool) -> Vec<String> {
         "a 500 or 503 of the service is taken to mean that nothing took effect, and its key may be tried again"
             .to_owned(),
     );
-    if config.policy.on_unknown == semel::OnUnknown::Rerun {
+    if config.otherwise.policy.on_unknown == semel::OnUnknown::Rerun {
         limits.push("what is unknown is run again: at least once, not at most once".to_owned());
     }
     limits.push(format!(
         "a key is remembered for {} from completion; after that it is new again",
-        Span(config.policy.remember_for)
+        Span(config.otherwise.policy.remember_for)
     ));
     limits
 }

@@ -1,0 +1,61 @@
+//! What settings came to, in the words in which they are written: for `semel check-config`, for the policy page and for
+//! `/readyz`.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Contract, RouteConfig};
+use crate::values::{Size, Span};
+
+/// Settings by their names, as TOML and JSON have them.
+pub type Effective = BTreeMap<&'static str, Value>;
+
+impl Contract {
+    /// What holds, the defaults included.
+    pub fn effective(&self) -> Effective {
+        let policy = &self.policy;
+        let statuses = |list: &[StatusCode]| {
+            let mut codes: Vec<u16> = list.iter().map(StatusCode::as_u16).collect();
+            codes.sort_unstable();
+            json!(codes)
+        };
+        let words = |list: &mut dyn Iterator<Item = String>| json!(list.collect::<Vec<_>>());
+        BTreeMap::from([
+            ("upstream", json!(self.upstream.to_string())),
+            ("methods", words(&mut self.methods.iter().map(ToString::to_string))),
+            ("key", json!(self.key.to_string())),
+            ("key_syntax", json!(self.key_syntax.to_string())),
+            ("key_aliases", words(&mut self.key_names.iter().skip(1).map(ToString::to_string))),
+            ("fingerprint", words(&mut self.fingerprint.iter().map(ToString::to_string))),
+            ("preset", json!(self.preset.to_string())),
+            ("kept", statuses(&self.statuses.kept)),
+            ("released", statuses(&self.statuses.released)),
+            ("unknown", statuses(&self.statuses.unknown)),
+            ("in_flight_status", json!(self.in_flight_status.as_u16())),
+            ("mismatch_status", json!(self.mismatch_status.as_u16())),
+            ("on_unknown", json!(policy.on_unknown.as_str())),
+            ("attempts_max", json!(policy.attempts_max)),
+            ("lease", json!(Span(policy.lease_for).to_string())),
+            ("upstream_timeout", json!(Span(self.upstream_timeout).to_string())),
+            ("late_answer_for", json!(Span(policy.late_answer_for).to_string())),
+            ("replay_for", json!(Span(policy.replay_for).to_string())),
+            ("remember_for", json!(Span(policy.remember_for).to_string())),
+            ("body_bytes_max", json!(Size(self.body_bytes_max).to_string())),
+            ("kept_bytes_max", json!(Size(self.kept_bytes_max).to_string())),
+        ])
+    }
+}
+
+impl RouteConfig {
+    /// What holds on this route, and which route it is.
+    pub fn effective(&self) -> Effective {
+        let mut effective = self.contract.effective();
+        effective.insert("match", json!(self.pattern.as_str()));
+        if let Some(host) = &self.host {
+            effective.insert("host", json!(host));
+        }
+        effective
+    }
+}
