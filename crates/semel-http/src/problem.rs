@@ -10,6 +10,8 @@
 //!    (draft-ietf-httpapi-idempotency-key-header-07, section 2.5).
 //! 5. Two refusals are not the contract's but HTTP's own: a body that was not whole in time (408) and one that
 //!    broke off (400). They have `type` `about:blank` (RFC 9457, section 4.2.1) and no `code`.
+//! 6. `error` says it once more, for clients that look for that member alone. Stripe's SDK for Node takes every JSON
+//!    object without it for the charge that was asked for, whatever the status is (`_jsonResponseHandler`).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -155,6 +157,16 @@ struct Document<'a> {
     location: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream_status: Option<u16>,
+    error: ErrorMember<'a>,
+}
+
+/// As Stripe writes its errors.
+#[derive(Serialize)]
+struct ErrorMember<'a> {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    message: &'a str,
 }
 
 impl Problem {
@@ -259,6 +271,7 @@ impl Problem {
             original_status: self.original.as_ref().map(|(status, _)| status.as_u16()),
             location,
             upstream_status: self.upstream.map(|status| status.as_u16()),
+            error: ErrorMember { r#type: "idempotency_error", code: word, message: self.title },
         };
         // Strings, numbers and booleans: there is nothing in it that could fail to be written.
         serde_json::to_vec(&document).unwrap_or_default()
@@ -332,6 +345,11 @@ mod tests {
                 "code": "in-flight",
                 "retryable": true,
                 "effect": "unknown",
+                "error": {
+                    "type": "idempotency_error",
+                    "code": "in-flight",
+                    "message": "The first request is still running",
+                },
             })
         );
     }
