@@ -89,6 +89,10 @@ impl Asked {
                 Code::KeyExpired,
                 "The operation was done with this key before, and is not run again.",
             ),
+            Answer::OutOfAge => {
+                let detail = "The key's own time is too long ago, or in the future. Nothing ran now.";
+                Problem::new(Code::KeyExpired, detail).effect(Effect::Unknown)
+            }
             Answer::Stopping => {
                 Problem::new(Code::StoreUnavailable, "This instance is stopping. Nothing ran.")
                     .retry_after(SOON)
@@ -161,6 +165,7 @@ impl Decision {
             Answer::Unknown { age, .. } => aged("unknown", age),
             Answer::Dead { age, .. } => aged("dead", age),
             Answer::Forgotten { age } => aged("late", age),
+            Answer::OutOfAge => nothing("out_of_age"),
             Answer::Unavailable(_) => nothing("unavailable"),
             Answer::Stopping => nothing("stopping"),
             Answer::TooMany => nothing("too_many"),

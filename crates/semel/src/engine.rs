@@ -26,30 +26,33 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::environment::Entropy;
-use crate::fingerprint::{Algorithm, Fingerprint};
-use crate::key::{Key, Scope};
 use crate::observe;
-use crate::policy::{OnUnknown, Policy};
-use crate::store::{
-    AttemptId, Cause, Claim, ClaimRequest, Label, Lease, Outcome, Purpose, Settlement, Store, StoreError, Was,
-};
+use crate::store::{Cause, Claim, Lease, Outcome, Store, StoreError, Was};
 
+mod age;
 mod attempt;
 mod bounds;
+mod claim;
+mod operation;
 mod patience;
+mod probe;
 mod resolve;
+mod wait;
 
 use attempt::Attempt;
 use bounds::{Place, Scopes};
+use claim::Unclaimed;
 
+pub use age::Age;
 pub use bounds::Bounds;
+pub use operation::Operation;
 pub use patience::Patience;
+pub use probe::{Asked, Probe, Probed, Probing};
 pub use resolve::Resolved;
 
 /// Runs operations at most as often as their policy allows. Clones share everything.
@@ -63,25 +66,15 @@ pub struct Engine {
     tasks: TaskTracker,
     /// A token for each run that is neither settled nor parked.
     unsettled: TaskTracker,
+    /// A token for each question that is neither answered nor given up.
+    asking: TaskTracker,
+    /// Places for those that wait for another attempt.
+    waiters: Arc<Semaphore>,
     /// No new work.
     stopping: CancellationToken,
     /// Park what still runs.
     parking: CancellationToken,
 }
-
-/// One operation, as a surface names it.
-#[derive(Clone)]
-pub struct Operation {
-    scope: Scope,
-    key: Key,
-    fingerprint: Fingerprint,
-    older: Option<Older>,
-    label: Label,
-    input: Option<Bytes>,
-    policy: Arc<Policy>,
-}
-
-type Older = Arc<dyn Fn(Algorithm) -> Option<Fingerprint> + Send + Sync>;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,41 +157,15 @@ pub enum Answer<T> {
         /// Time since the key's first claim.
         age: Duration,
     },
+    /// The key says that it is older than keys are remembered, or that it is made in the future, and nothing is
+    /// known of it. It may have been done and forgotten: nothing ran now, and a new key is a risk.
+    OutOfAge,
     /// The store did not decide. Nothing ran.
     Unavailable(StoreError),
     /// The engine is stopping. Nothing ran.
     Stopping,
     /// The scope has as much going on as it may. The store was not asked, and nothing ran.
     TooMany,
-}
-
-impl Operation {
-    /// An operation without a label and without input.
-    #[must_use]
-    pub fn new(scope: Scope, key: Key, fingerprint: Fingerprint, policy: Arc<Policy>) -> Operation {
-        Operation { scope, key, fingerprint, older: None, label: Label::default(), input: None, policy }
-    }
-
-    /// What it is, for people.
-    #[must_use]
-    pub fn label(self, label: Label) -> Operation {
-        Operation { label, ..self }
-    }
-
-    /// What a completer needs to run it again.
-    #[must_use]
-    pub fn input(self, input: Bytes) -> Operation {
-        Operation { input: Some(input), ..self }
-    }
-
-    /// How to make the fingerprint by another algorithm, for records that an earlier version made.
-    #[must_use]
-    pub fn fingerprint_by(
-        self,
-        older: impl Fn(Algorithm) -> Option<Fingerprint> + Send + Sync + 'static,
-    ) -> Operation {
-        Operation { older: Some(Arc::new(older)), ..self }
-    }
 }
 
 impl Engine {
@@ -212,6 +179,8 @@ impl Engine {
             scopes: Scopes::new(Bounds::default()),
             tasks: TaskTracker::new(),
             unsettled: TaskTracker::new(),
+            asking: TaskTracker::new(),
+            waiters: wait::places(Bounds::default()),
             stopping: CancellationToken::new(),
             parking: CancellationToken::new(),
         }
@@ -223,10 +192,10 @@ impl Engine {
         Engine { patience, ..self }
     }
 
-    /// The same engine with other bounds on what one scope may have.
+    /// The same engine with other bounds on what goes on at once.
     #[must_use]
     pub fn with_bounds(self, bounds: Bounds) -> Engine {
-        Engine { scopes: Scopes::new(bounds), ..self }
+        Engine { scopes: Scopes::new(bounds), waiters: wait::places(bounds), ..self }
     }
 
     /// Runs the operation, or says why not.
@@ -263,8 +232,9 @@ impl Engine {
         answer.await.unwrap_or(Answer::Unknown { cause: Cause::SHUTDOWN, age: Duration::ZERO })
     }
 
-    /// Refuses new work, waits up to `limit` for what runs, then parks what still does. Gives how many were
-    /// parked.
+    /// Refuses new work, waits up to `limit` for what runs, then parks what still does. Gives how many runs were
+    /// parked. Nobody waits for another attempt any longer, and no question begins; one that is still asked at the
+    /// limit is broken off, and leaves the key as it was.
     pub async fn drain(&self, limit: Duration) -> usize {
         self.stopping.cancel();
         self.tasks.close();
@@ -274,7 +244,9 @@ impl Engine {
         let parked = self.unsettled.len();
         self.parking.cancel();
         self.unsettled.close();
-        let _ = tokio::time::timeout(self.patience.settle, self.unsettled.wait()).await;
+        self.asking.close();
+        let ended = async { tokio::join!(self.unsettled.wait(), self.asking.wait()) };
+        let _ = tokio::time::timeout(self.patience.settle, ended).await;
         parked
     }
 
@@ -284,18 +256,23 @@ impl Engine {
         operation: Operation,
         place: Place,
         run: F,
-        reply: oneshot::Sender<Answer<T>>,
+        mut reply: oneshot::Sender<Answer<T>>,
     ) where
         F: FnOnce(Lease) -> Fut + Send + 'static,
         Fut: Future<Output = (Verdict, T)> + Send + 'static,
         T: Send + 'static,
     {
         let place = Arc::new(place);
-        let (result, answer) = match self.claim(&operation, &place).await {
+        let (result, answer) = match self.claim(&operation, &place, &mut reply).await {
             // The time to stop in is over, and nothing has run yet: nothing begins that could only be parked.
             Ok(Claim::Acquired(lease)) if self.parking.is_cancelled() => {
-                self.give_back(&lease, &operation.policy).await;
+                self.give_back(lease, &operation.policy).await;
                 ("stopping", Answer::Stopping)
+            }
+            // What was known is forgotten, and the key is too old to be new.
+            Ok(Claim::Acquired(lease)) if operation.never_new && age::is_first(&lease) => {
+                self.give_back(lease, &operation.policy).await;
+                ("out_of_age", Answer::OutOfAge)
             }
             Ok(Claim::Acquired(lease)) => {
                 observe::decided("run");
@@ -315,85 +292,12 @@ impl Engine {
             Ok(Claim::Moved) => {
                 ("unavailable", Answer::Unavailable(StoreError::Refused("a run was told Moved".into())))
             }
-            Err(error) => ("unavailable", Answer::Unavailable(error)),
+            Err(Unclaimed::OutOfAge) => ("out_of_age", Answer::OutOfAge),
+            Err(Unclaimed::Store(error)) => ("unavailable", Answer::Unavailable(error)),
         };
         observe::decided(result);
         let _ = reply.send(answer);
     }
-
-    /// Claims, asking again where an answer is lost, and by an older algorithm where the record has one.
-    async fn claim(&self, operation: &Operation, place: &Arc<Place>) -> Result<Claim, StoreError> {
-        let mut request = self.request(operation);
-        let claim = self.claim_patiently(&request, &operation.policy, place).await?;
-        let Claim::Mismatch { algorithm } = claim else { return Ok(claim) };
-        if algorithm == operation.fingerprint.algorithm {
-            return Ok(claim);
-        }
-        let older = operation.older.as_ref().and_then(|older| older(algorithm));
-        let Some(older) = older.filter(|older| older.algorithm == algorithm) else {
-            // Not "another request": that would invite a new key, and the first attempt may have run.
-            let reason = format!("the record's fingerprint has algorithm {}, unknown here", algorithm.0);
-            return Err(StoreError::Corrupt(reason.into()));
-        };
-        if let Purpose::Run { fingerprint, .. } = &mut request.purpose {
-            *fingerprint = older;
-        }
-        self.claim_patiently(&request, &operation.policy, place).await
-    }
-
-    fn request(&self, operation: &Operation) -> ClaimRequest {
-        ClaimRequest {
-            scope: operation.scope.clone(),
-            key: operation.key.clone(),
-            attempt: AttemptId::random(&self.entropy),
-            purpose: Purpose::Run {
-                fingerprint: operation.fingerprint,
-                rerun: operation.policy.on_unknown == OnUnknown::Rerun,
-                attempts_max: operation.policy.attempts_max,
-            },
-            lease_for: operation.policy.lease_for,
-            label: operation.label.clone(),
-            input: operation.input.clone(),
-        }
-    }
-
-    async fn claim_patiently(
-        &self,
-        request: &ClaimRequest,
-        policy: &Policy,
-        place: &Arc<Place>,
-    ) -> Result<Claim, StoreError> {
-        let claimed = self.patiently("claim", self.patience.claim, || self.store.claim(request)).await;
-        if let Err(StoreError::Indeterminate(_)) = claimed {
-            self.tasks.spawn(self.clone().withdraw(request.clone(), policy.clone(), place.clone()));
-        }
-        claimed
-    }
-
-    /// Gives back a claim whose answer never came. It is open until then, so it keeps its place.
-    async fn withdraw(self, request: ClaimRequest, policy: Policy, _place: Arc<Place>) {
-        let within = policy.late_answer_for;
-        let claimed = self.patiently("claim", within, || self.store.claim(&request)).await;
-        if let Ok(Claim::Acquired(lease)) = claimed {
-            self.give_back(&lease, &policy).await;
-        }
-    }
-
-    /// Ends a claim under which nothing ran.
-    async fn give_back(&self, lease: &Lease, policy: &Policy) {
-        let settlement = match lease.was {
-            // It took over what was unknown, so that is what it gives back.
-            Was::Lapsed | Was::Unknown => Settlement::Park { cause: Cause::LAPSED },
-            _ => not_run(policy),
-        };
-        let within = policy.late_answer_for;
-        let _ = self.patiently("settle", within, || self.store.settle(lease, &settlement)).await;
-    }
-}
-
-/// The end of a claim under which nothing ran. What it bound stays bound (K6).
-fn not_run(policy: &Policy) -> Settlement {
-    Settlement::Release { not_before: None, unbind: false, ran: false, remember_for: policy.remember_for }
 }
 
 impl fmt::Debug for Engine {
@@ -401,16 +305,6 @@ impl fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("store", &self.store)
             .field("tasks", &self.tasks.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation")
-            .field("scope", &self.scope)
-            .field("key", &self.key)
-            .field("label", &self.label)
             .finish_non_exhaustive()
     }
 }

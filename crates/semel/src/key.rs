@@ -3,13 +3,16 @@
 //! 1. A [`Key`] is 1 to 255 bytes of text without control characters. It is compared byte for byte, and it is
 //!    checked before any store is asked: a longer one is refused, never cut (case C89).
 //! 2. A [`Scope`] says within what the key is unique. The same key in two scopes is two operations (C58, C69).
-//! 3. A key may be guessable or secret, so it is never printed by accident: `Debug` shows a digest. Code that
+//! 3. A key may carry the time at which it was made ([`Key::time`]): a UUID of version 7, or a ULID.
+//! 4. A key may be guessable or secret, so it is never printed by accident: `Debug` shows a digest. Code that
 //!    needs the text asks for [`Key::as_str`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+
+use crate::environment::Timestamp;
 
 /// The client's name for one operation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +61,22 @@ impl Key {
         &self.0
     }
 
+    /// When it says that it was made, to the millisecond, if it is a UUID of version 7 as RFC 9562 writes it (§4:
+    /// hexadecimal digits of either case, in groups of 8, 4, 4, 4 and 12; §5.7: 48 bits of Unix time in
+    /// milliseconds, then version 7, and variant `10`).
+    ///
+    /// With `ulid` also if it is a ULID (the ULID specification, "Encoding" and "Overflow Errors"): 26 characters of
+    /// Crockford's base32, of either case, the first at most `7`, and the first ten the Unix time in milliseconds.
+    /// That shape is not rare among other keys, so whoever calls must know that theirs are ULIDs.
+    ///
+    /// Nothing else is guessed at: no braces, no `urn:uuid:`, no digits without dashes, and no `I`, `L`, `O` or `U`
+    /// that could be read as another character.
+    #[must_use]
+    pub fn time(&self, ulid: bool) -> Option<Timestamp> {
+        let millis = uuid_millis(&self.0).or_else(|| ulid_millis(&self.0).filter(|_| ulid))?;
+        i64::try_from(millis).ok().map(Timestamp)
+    }
+
     /// Sixteen hexadecimal digits that stand for the key in logs: the head of its SHA-256.
     #[must_use]
     pub fn digest(&self) -> String {
@@ -100,6 +119,33 @@ fn checked(text: &str, max: usize) -> Result<Arc<str>, KeyError> {
     Ok(text.into())
 }
 
+/// The 48 bits of time of a UUID of version 7.
+fn uuid_millis(text: &str) -> Option<u64> {
+    let bytes: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    let fits = |(at, byte): (usize, &u8)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        14 => *byte == b'7',
+        19 => matches!(byte.to_ascii_lowercase(), b'8' | b'9' | b'a' | b'b'),
+        _ => byte.is_ascii_hexdigit(),
+    };
+    if !bytes.iter().enumerate().all(fits) {
+        return None;
+    }
+    u64::from_str_radix(&[&text[..8], &text[9..13]].concat(), 16).ok()
+}
+
+/// The 48 bits of time of a ULID.
+fn ulid_millis(text: &str) -> Option<u64> {
+    const DIGITS: &[u8] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let bytes: &[u8; 26] = text.as_bytes().try_into().ok()?;
+    let digit = |byte: &u8| DIGITS.iter().position(|digit| *digit == byte.to_ascii_uppercase());
+    // 26 digits of 5 bits are 130; the value has 128.
+    if bytes[0] > b'7' || !bytes.iter().all(|byte| digit(byte).is_some()) {
+        return None;
+    }
+    bytes[..10].iter().try_fold(0, |millis, byte| Some(millis * 32 + u64::try_from(digit(byte)?).ok()?))
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.digest())
@@ -135,6 +181,72 @@ mod tests {
     fn an_empty_key_and_a_control_character_are_refused() {
         assert_eq!(Key::new(""), Err(KeyError::Empty));
         assert_eq!(Key::new("a\nb"), Err(KeyError::Control));
+    }
+
+    fn time(text: &str) -> Option<i64> {
+        Key::new(text).unwrap().time(true).map(|time| time.0)
+    }
+
+    #[test]
+    fn h15_the_time_of_a_uuid_of_version_7_is_read() {
+        // The example of RFC 9562, appendix A.6: 2022-02-22 19:22:22 UTC.
+        let uuid = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F";
+        assert_eq!(time(uuid), Some(1_645_557_742_000));
+        assert_eq!(time(&uuid.to_lowercase()), Some(1_645_557_742_000));
+        assert_eq!(Key::new(uuid).unwrap().time(false), Some(Timestamp(1_645_557_742_000)));
+        assert_eq!(time("ffffffff-ffff-7fff-bfff-ffffffffffff"), Some((1 << 48) - 1));
+        for variant in ['8', '9', 'a', 'B'] {
+            assert!(time(&format!("017f22e2-79b0-7cc3-{variant}8c4-dc0c0c07398f")).is_some(), "{variant}");
+        }
+    }
+
+    #[test]
+    fn h15_what_is_no_uuid_of_version_7_has_no_time() {
+        for other in [
+            "017f22e2-79b0-4cc3-98c4-dc0c0c07398f",          // version 4
+            "017f22e2-79b0-8cc3-98c4-dc0c0c07398f",          // version 8
+            "017f22e2-79b0-7cc3-c8c4-dc0c0c07398f",          // Microsoft's variant
+            "017f22e2-79b0-7cc3-78c4-dc0c0c07398f",          // NCS's variant
+            "00000000-0000-0000-0000-000000000000",          // nil
+            "ffffffff-ffff-ffff-ffff-ffffffffffff",          // max
+            "{017f22e2-79b0-7cc3-98c4-dc0c0c07398f}",        // braces
+            "urn:uuid:017f22e2-79b0-7cc3-98c4-dc0c0c07398f", // a name
+            "017f22e279b07cc398c4dc0c0c07398f",              // no dashes
+            "017f22e2-79b0-7cc3-98c4-dc0c0c07398g",          // no digit
+            "017f22e27-9b0-7cc3-98c4-dc0c0c07398f",          // a dash elsewhere
+            "+17f22e2-79b0-7cc3-98c4-dc0c0c07398f",          // a sign
+            "017f22e2-79b0-7cc3-98c4-dc0c0c07398f-1",        // more behind it
+            "é17f22e-79b0-7cc3-98c4-dc0c0c07398f",           // as many bytes
+        ] {
+            assert_eq!(time(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn h15_the_time_of_a_ulid_is_read_where_it_is_declared() {
+        // The example of the specification, and the largest.
+        let ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+        assert_eq!(time(ulid), Some(1_469_922_850_259));
+        assert_eq!(time(&ulid.to_lowercase()), Some(1_469_922_850_259));
+        assert_eq!(time("7ZZZZZZZZZZZZZZZZZZZZZZZZZ"), Some((1 << 48) - 1));
+        assert_eq!(Key::new(ulid).unwrap().time(false), None);
+    }
+
+    #[test]
+    fn h15_what_is_no_ulid_has_no_time() {
+        for other in [
+            "8ZZZZZZZZZZZZZZZZZZZZZZZZZ",
+            "01ARZ3NDEKTSV4RRFFQ69G5FA",
+            "01ARZ3NDEKTSV4RRFFQ69G5FAVV",
+            "01ARZ3NDEKTSV4RRFFQ69G5FAI",
+            "01ARZ3NDEKTSV4RRFFQ69G5FAL",
+            "O1ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "01ARZ3NDEKTSV4RRFFQ69G5FAU",
+            "01ARZ3NDEK-TSV4RRFFQ69G5FA",
+            "01ARZ3NDEKTSV4RRFFQ69G5Fé",
+        ] {
+            assert_eq!(time(other), None, "{other}");
+        }
     }
 
     #[test]

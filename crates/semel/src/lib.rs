@@ -46,7 +46,9 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use engine::{Answer, Bounds, Engine, Operation, Patience, Resolved, Verdict};
+pub use engine::{
+    Age, Answer, Asked, Bounds, Engine, Operation, Patience, Probe, Probed, Probing, Resolved, Verdict,
+};
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};
 pub use fingerprint::{Algorithm, Fingerprint};
 pub use inspect::{Filter, Inspect, StateName};

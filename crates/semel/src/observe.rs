@@ -13,6 +13,7 @@ pub const METRICS: &[(&str, &str)] = &[
     ("semel_unrecorded_total", "Callers answered before their outcome was recorded."),
     ("semel_lease_losses_total", "Runs whose record had another owner when they ended."),
     ("semel_store_errors_total", "Failed store calls, by verb."),
+    ("semel_probes_total", "Questions whether an operation took effect, by result."),
     ("semel_running", "Runs in this process now."),
 ];
 
@@ -30,6 +31,10 @@ pub(crate) fn settle_repeated() {
 
 pub(crate) fn unrecorded() {
     metrics::counter!("semel_unrecorded_total").increment(1);
+}
+
+pub(crate) fn probed(result: &'static str) {
+    metrics::counter!("semel_probes_total", "result" => result).increment(1);
 }
 
 pub(crate) fn lease_lost() {

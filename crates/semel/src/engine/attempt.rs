@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::{Answer, Engine, Operation, Verdict, not_run};
+use super::claim::not_run;
+use super::{Answer, Engine, Operation, Verdict};
 use crate::observe;
 use crate::policy::Policy;
 use crate::retry::Backoff;

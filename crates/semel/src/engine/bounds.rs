@@ -16,18 +16,21 @@ use tokio::time::Instant;
 
 use crate::key::Scope;
 
-/// What one scope may have in one process.
+/// What may go on at once in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Claims and runs at once. 10,000.
+    /// Claims and runs of one scope at once, waiting included. 10,000.
     pub open_claims_max: u32,
-    /// New keys in one second. 100,000.
+    /// New keys of one scope in one second. 100,000.
     pub new_keys_a_second_max: u32,
+    /// Callers that wait for another attempt, in all scopes together. Beyond it a caller is told at once that the
+    /// operation is in flight. 1,000.
+    pub waiters_max: u32,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { open_claims_max: 10_000, new_keys_a_second_max: 100_000 }
+        Bounds { open_claims_max: 10_000, new_keys_a_second_max: 100_000, waiters_max: 1_000 }
     }
 }
 

@@ -21,8 +21,16 @@ pub struct Patience {
     pub settle: Duration,
 }
 
+/// Why a call was not repeated any more.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: StoreError,
+    /// It, or one that it repeats, may have happened.
+    pub(super) perhaps: bool,
+}
+
 /// "For ever", for an instant that is added to: a century.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub(super) const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Default for Patience {
     fn default() -> Patience {
@@ -37,29 +45,42 @@ impl Default for Patience {
 impl Engine {
     /// Repeats a call while that can help, `within` a time; the first call is always made.
     ///
-    /// The error is [`StoreError::Indeterminate`] when any of the calls may have happened, whatever the last one
-    /// said.
+    /// The error is [`StoreError::Indeterminate`] when any of the calls may have happened and the last one did
+    /// nothing.
     pub(super) async fn patiently<'a, T>(
         &self,
         verb: &'static str,
         within: Duration,
         call: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.persistently(verb, within, call).await.map_err(|Failed { error, perhaps }| match error {
+            StoreError::Unavailable(source) if perhaps => StoreError::Indeterminate(source),
+            error => error,
+        })
+    }
+
+    /// The same, and the error says whether any of the calls may have happened, whatever the last one said.
+    pub(super) async fn persistently<'a, T>(
+        &self,
+        verb: &'static str,
+        within: Duration,
+        call: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> Result<T, Failed> {
         let until = Instant::now() + within.min(LONGEST);
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut perhaps = false;
         loop {
             let error = match self.bounded_by(until, verb, call()).await {
-                Err(error) if error.is_transient() => error,
-                answer => return answer,
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
             };
             perhaps |= matches!(error, StoreError::Indeterminate(_));
+            if !error.is_transient() {
+                return Err(Failed { error, perhaps });
+            }
             sleep(backoff.next(&self.entropy)).await;
             if Instant::now() >= until {
-                return Err(match error {
-                    StoreError::Unavailable(source) if perhaps => StoreError::Indeterminate(source),
-                    error => error,
-                });
+                return Err(Failed { error, perhaps });
             }
             if verb == "settle" {
                 observe::settle_repeated();

@@ -96,7 +96,7 @@ impl Ledger {
             }
             Answer::Replay { outcome, .. } => book.told(key, &outcome.bytes),
             Answer::Mismatch => book.expect(!ran, Check::NoInvitation, || text),
-            Answer::Unavailable(_) | Answer::Stopping | Answer::TooMany => {
+            Answer::Unavailable(_) | Answer::Stopping | Answer::TooMany | Answer::OutOfAge => {
                 book.expect(!ran, Check::Truth, || text)
             }
             Answer::Broke { .. } | Answer::Late { .. } => book.expect(ran, Check::Truth, || text),
@@ -137,5 +137,6 @@ fn name(answer: &Answer<Value>) -> &'static str {
         Answer::Unavailable(_) => "unavailable",
         Answer::Stopping => "stopping",
         Answer::TooMany => "too many",
+        Answer::OutOfAge => "out of age",
     }
 }

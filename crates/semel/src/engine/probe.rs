@@ -1,0 +1,297 @@
+//! Asking outside whether an operation took effect (K7, G5).
+//!
+//! 1. **A question is a claim.** It takes the record in exactly the state that was seen, under a fresh fence and by
+//!    no force, so of all processes only one asks at a time, and an operator, another probe or the owner's renewal
+//!    that comes first makes it [`Asking::Moved`]. Nothing is renewed: the lease is longer than the question.
+//! 2. **The answer settles.** [`Probed::Completed`] completes the key, [`Probed::NoEffect`] releases it, and it may
+//!    run again; [`Probed::StillUnknown`], a panic, no answer within `probe_within` and a stop of the process park
+//!    it again, with the cause that it had.
+//! 3. **Not before `probe_after`**, from when the record became unknown: was parked, or its lease lapsed. The
+//!    store's clock measures it. The same pause lies between two questions, and doubles from one to the next, up to
+//!    an hour: see [`is_due`]. Nothing of it is in memory, so a restart and a second gateway change nothing.
+//! 4. **The fence moves when a question begins**, and stays moved whatever the answer. Until then the owner's late
+//!    settlement is the truth (K7); from then on its renewal and its settlement are refused, its run is stopped
+//!    where it still goes on, and what it would have told is lost to the record, even if the answer was that nobody
+//!    knows. A later question, or a person, has to find it out. So `probe_after` is the time that the owner has, too.
+//! 5. **A process that dies while it asks** leaves a lease that lapses: the key is unknown again, and counts as such
+//!    from the lapse. Its cause is then `lapsed`, since a record keeps one cause. A question whose claim got no
+//!    answer is given back, cause and all, as soon as the store answers.
+//!
+//! The hazard: a probe that finds nothing while the operation is still on its way releases a key whose effect comes
+//! later. A fence cannot stop what was already sent, unless the service compares fences itself. Only `probe_after`
+//! can, by being longer than any request may be under way.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{FutureExt, StreamExt, stream};
+use tokio::time::timeout;
+
+use super::patience::Failed;
+use super::{Engine, Operation};
+use crate::observe;
+use crate::policy::{OnUnknown, Policy};
+use crate::store::{
+    AttemptId, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Lease, Outcome, Purpose, Settlement,
+    StoreError, View,
+};
+
+/// Asks outside whether an operation took effect. An adapter's part: the engine decides when, and what the answer
+/// means for the key.
+#[async_trait]
+pub trait Probe: fmt::Debug + Send + Sync + 'static {
+    /// Asks. Must change nothing outside. Dropped after `probe_within`.
+    async fn ask(&self, probing: &Probing) -> Probed;
+}
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probing {
+    /// The record as it was seen before the question: its names, label and input, attempts so far, and the fence of
+    /// the latest claim that may have run.
+    pub entry: Entry,
+    /// The lease of the question. A service that compares fences can be told its fence, and will then refuse the
+    /// attempt that is asked about, should it still be on its way.
+    pub lease: Lease,
+}
+
+/// What a probe found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Probed {
+    /// It took effect: this is replayed.
+    Completed(Outcome),
+    /// It took no effect, and never will: the key may run again.
+    NoEffect,
+    /// Nobody can tell yet.
+    StillUnknown,
+}
+
+/// What came of a page of questions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Keys that took effect.
+    pub completed: u32,
+    /// Keys that took none.
+    pub released: u32,
+    /// Keys of which nobody can tell.
+    pub unknown: u32,
+    /// Keys that somebody else took, or settled, first.
+    pub moved: u32,
+    /// Keys of which the store did not say whether they were settled.
+    pub failed: u32,
+    /// Where the next page begins; `None` behind the last one.
+    pub next: Option<Cursor>,
+}
+
+/// What came of one question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    Completed,
+    Released,
+    Unknown,
+    Moved,
+    Failed,
+}
+
+/// Questions at once of one page.
+const AT_ONCE: usize = 8;
+
+/// The longest pause between two questions, unless `probe_after` is longer.
+const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
+
+impl Engine {
+    /// Asks about what is unknown: one page of the store's open records, oldest first, from behind `after` on. Call
+    /// it again with [`Asked::next`] until there is none, and after a while from the start: also after a restart,
+    /// what was left open is asked about then. Nothing does it by itself.
+    ///
+    /// `choose` says whom to ask about a record and by which policy; it is called for every unknown one. Those that
+    /// are not due are left. At most `limit` records are looked at, and a few asked about at once.
+    ///
+    /// # Errors
+    ///
+    /// When the page cannot be read. A question that fails is counted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future breaks off no question: those under way are settled.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn probe_unsettled(
+        &self,
+        after: Option<&Cursor>,
+        limit: u32,
+        choose: impl Fn(&Entry) -> Option<(Arc<dyn Probe>, Arc<Policy>)>,
+    ) -> Result<Asked, StoreError> {
+        if self.stopping.is_cancelled() {
+            return Ok(Asked::default());
+        }
+        let page = self.bounded("unsettled", self.store.unsettled(after, limit)).await?;
+        let is_full = page.len() == usize::try_from(limit).unwrap_or(usize::MAX);
+        let next = page.last().filter(|_| is_full).map(|entry| entry.cursor.clone());
+        let due: Vec<_> = page
+            .into_iter()
+            .filter(|entry| matches!(entry.view, View::Unknown { .. }))
+            .filter_map(|entry| choose(&entry).map(|(probe, policy)| (entry, probe, policy)))
+            .filter(|(entry, _, policy)| is_due(entry, policy))
+            .collect();
+        let questions = stream::iter(due).map(|(entry, probe, policy)| {
+            let engine = self.clone();
+            self.tasks.spawn(async move { engine.ask(entry, probe.as_ref(), &policy).await })
+        });
+        let asked = Asked { next, ..Asked::default() };
+        let count = async |asked: Asked, asking| asked.and(asking);
+        Ok(questions
+            .buffer_unordered(AT_ONCE)
+            .map(|ended| ended.unwrap_or(Asking::Failed))
+            .fold(asked, count)
+            .await)
+    }
+
+    /// For an operation that was told `Unknown`: asks, if it may and it is time. Whether to claim again: the key is
+    /// settled, or somebody else has taken it.
+    pub(super) async fn finds_out(&self, operation: &Operation, seen: Fence) -> bool {
+        let Operation { scope, key, policy, .. } = operation;
+        let (OnUnknown::Probe, Some(probe)) = (policy.on_unknown, &operation.probe) else { return false };
+        let found = self.patiently("find", self.patience.claim, || self.store.find(scope, key)).await;
+        let entry = match found {
+            Ok(Some(entry)) if entry.fence == seen && matches!(entry.view, View::Unknown { .. }) => entry,
+            Ok(_) => return true,
+            Err(_) => return false,
+        };
+        let asked = is_due(&entry, policy).then(|| self.ask(entry, probe.as_ref(), policy));
+        let Some(asked) = asked else { return false };
+        matches!(asked.await, Asking::Completed | Asking::Released | Asking::Moved)
+    }
+
+    /// One question, from its claim to its settlement.
+    async fn ask(&self, entry: Entry, probe: &dyn Probe, policy: &Policy) -> Asking {
+        if self.stopping.is_cancelled() {
+            return Asking::Unknown;
+        }
+        let _asking = self.asking.token();
+        let asking = self.ask_and_settle(entry, probe, policy).await.unwrap_or(Asking::Failed);
+        observe::probed(asking.as_str());
+        asking
+    }
+
+    async fn ask_and_settle(
+        &self,
+        entry: Entry,
+        probe: &dyn Probe,
+        policy: &Policy,
+    ) -> Result<Asking, StoreError> {
+        let View::Unknown { cause } = entry.view.clone() else { return Ok(Asking::Moved) };
+        let Some(lease) = self.claim_to_ask(&entry, &cause, policy).await? else { return Ok(Asking::Moved) };
+        let probing = Probing { entry, lease };
+        let probed = self.hear(probe, &probing, policy.probe_within).await;
+        let Policy { replay_for, remember_for, .. } = *policy;
+        let (settlement, asking) = match probed {
+            Probed::Completed(outcome) => {
+                (Settlement::Complete { outcome, replay_for, remember_for }, Asking::Completed)
+            }
+            Probed::NoEffect => {
+                let release =
+                    Settlement::Release { not_before: None, unbind: false, ran: true, remember_for };
+                (release, Asking::Released)
+            }
+            Probed::StillUnknown => (Settlement::Park { cause }, Asking::Unknown),
+        };
+        match self.settle_or_go_on(probing.lease, settlement, policy.late_answer_for).await {
+            // Taken by force meanwhile: what the record says is the truth.
+            Err(StoreError::LeaseLost | StoreError::Refused(_)) => Ok(Asking::Moved),
+            settled => settled.map(|()| asking),
+        }
+    }
+
+    /// The fresh fence; `None` when the record is not as it was seen.
+    async fn claim_to_ask(
+        &self,
+        entry: &Entry,
+        cause: &Cause,
+        policy: &Policy,
+    ) -> Result<Option<Lease>, StoreError> {
+        let request = ClaimRequest {
+            scope: entry.scope.clone(),
+            key: entry.key.clone(),
+            attempt: AttemptId::random(&self.entropy),
+            purpose: Purpose::Settle { seen: entry.fence, force: false },
+            // The question's time, and the time to settle in, with as much again for the claim's own way back.
+            lease_for: policy.probe_within.saturating_add(2 * self.patience.settle),
+            label: entry.label.clone(),
+            input: None,
+        };
+        match self.persistently("claim", self.patience.claim, || self.store.claim(&request)).await {
+            Ok(Claim::Acquired(lease)) => Ok(Some(lease)),
+            Ok(_) => Ok(None),
+            Err(Failed { error, perhaps }) => {
+                if perhaps {
+                    let (engine, within) = (self.clone(), policy.late_answer_for);
+                    let parked = Settlement::Park { cause: cause.clone() };
+                    self.tasks.spawn(async move {
+                        engine.withdraw(request, within, |_| parked.clone()).await;
+                    });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The probe's answer, if it gives one in time and before the process must end.
+    async fn hear(&self, probe: &dyn Probe, probing: &Probing, within: Duration) -> Probed {
+        // The question's own state is dropped with it, so nobody sees what a panic left half done.
+        let answer = AssertUnwindSafe(async { probe.ask(probing).await }).catch_unwind();
+        tokio::select! {
+            biased;
+            answer = timeout(within, answer) => match answer {
+                Ok(Ok(probed)) => probed,
+                Ok(Err(_)) | Err(_) => Probed::StillUnknown,
+            },
+            () = self.parking.cancelled() => Probed::StillUnknown,
+        }
+    }
+}
+
+/// Whether it is time to ask.
+///
+/// The pause before the next question is `probe_after`, doubled for each claim that was no attempt: each question
+/// is one. So is a claim that ran nothing, and of those there may be many; so the pause is not longer than the time
+/// that had passed since the key's first claim when it came into this state, which doubles from question to
+/// question by itself. Each bound mends the other: by the second alone a key that was first tried a week ago would
+/// not be asked about for an hour.
+fn is_due(entry: &Entry, policy: &Policy) -> bool {
+    let asked = entry.fence.0.saturating_sub(u64::from(entry.attempts)).min(30);
+    let doubled = policy.probe_after.saturating_mul(1 << asked);
+    let open_for = entry.age.saturating_sub(entry.since);
+    entry.since >= doubled.min(open_for).min(PAUSE_MAX).max(policy.probe_after)
+}
+
+impl Asked {
+    fn and(mut self, asking: Asking) -> Asked {
+        let count = match asking {
+            Asking::Completed => &mut self.completed,
+            Asking::Released => &mut self.released,
+            Asking::Unknown => &mut self.unknown,
+            Asking::Moved => &mut self.moved,
+            Asking::Failed => &mut self.failed,
+        };
+        *count += 1;
+        self
+    }
+}
+
+impl Asking {
+    fn as_str(self) -> &'static str {
+        match self {
+            Asking::Completed => "completed",
+            Asking::Released => "released",
+            Asking::Unknown => "unknown",
+            Asking::Moved => "moved",
+            Asking::Failed => "failed",
+        }
+    }
+}
