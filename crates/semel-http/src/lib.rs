@@ -54,7 +54,10 @@ mod answer;
 mod body;
 mod coding;
 mod error;
+mod field;
+mod fingerprint;
 mod headers;
+mod json;
 mod key;
 mod layer;
 mod outcome;
@@ -76,10 +79,13 @@ pub use semel::BoxError;
 pub use body::{Body, BodyLimits};
 pub use coding::DECODED_BYTES_MAX;
 pub use error::NotSent;
+pub use field::{Field, FieldError, FieldSyntaxError};
+pub use fingerprint::{Comparison, ComparisonError, Incomparable};
 pub use headers::{
     IDEMPOTENT_REPLAYED, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_ORIGINAL_STATUS, SEMEL_OUTCOME, SEMEL_RECORDED,
     remove_hop_by_hop,
 };
+pub use json::{DEPTH_MAX as JSON_DEPTH_MAX, Pointer, PointerError};
 pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
 pub use layer::SemelLayer;
 pub use outcome::{Kept, Unreadable};

@@ -18,6 +18,10 @@ pub struct Algorithm(pub u8);
 impl Algorithm {
     /// Every part exactly as it was sent.
     pub const EXACT: Algorithm = Algorithm(1);
+    /// A JSON body by what it says; the rest as it was sent.
+    pub const JSON: Algorithm = Algorithm(2);
+    /// A multipart body by its parts; the rest as it was sent.
+    pub const MULTIPART: Algorithm = Algorithm(3);
 }
 
 /// SHA-256 over what a request asks for, and how it was made.
