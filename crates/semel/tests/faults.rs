@@ -10,7 +10,7 @@ use semel::testing::fault::at_every_call;
 use semel::testing::{Fault, FaultyStore, Harness, Random, VirtualClock, sample};
 use semel::{
     Answer, Cause, Engine, Entry, MemoryStore, OnUnknown, Operation, Outcome, Policy, Resolved, Store,
-    Verdict, View,
+    StoreError, Verdict, View,
 };
 
 struct Memory;
@@ -360,6 +360,38 @@ async fn a_claim_that_arrived_once_is_given_back_whatever_its_repetitions_say() 
     tokio::time::sleep(Duration::from_secs(100)).await;
     process.reads("released").await;
     assert_eq!(process.effects(), 0);
+}
+
+/// The store says "never" to the repetition of a claim that was made: nothing ran, so nothing may be left unknown.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_made_is_given_back_although_its_repetition_is_refused_for_good() {
+    for refusals in [1, 20] {
+        let store = FaultyStore::new(Memory.open().await);
+        store.fail(1, Fault::After);
+        for number in 2..2 + refusals {
+            store.fail(number, Fault::Refused);
+        }
+        let process = Process::new(store);
+        let answer = process.once(BRIEF, keep()).await;
+        assert!(matches!(answer, Answer::Unavailable(StoreError::Refused(_))), "{answer:?}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        process.reads("released").await;
+        assert_eq!((process.effects(), process.entry().await.attempts), (0, 0));
+        assert!(ran(process.once(BRIEF, keep()).await));
+    }
+}
+
+/// Nothing was made, so nothing is asked for again: what is refused for good is not repeated.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_refused_for_good_at_once_is_not_repeated() {
+    let store = FaultyStore::new(Memory.open().await);
+    store.fail(1, Fault::Before);
+    store.fail(2, Fault::Refused);
+    let process = Process::new(store.clone());
+    let answer = process.once(BRIEF, keep()).await;
+    assert!(matches!(answer, Answer::Unavailable(StoreError::Refused(_))), "{answer:?}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(store.calls(), ["claim", "claim"]);
 }
 
 #[tokio::test(start_paused = true)]

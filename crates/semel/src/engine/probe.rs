@@ -36,7 +36,7 @@ use crate::observe;
 use crate::policy::{OnUnknown, Policy};
 use crate::store::{
     AttemptId, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Lease, Outcome, Purpose, Settlement,
-    StoreError, View,
+    StoreError, View, Was,
 };
 
 /// Asks outside whether an operation took effect. An adapter's part: the engine decides when, and what the answer
@@ -187,6 +187,11 @@ impl Engine {
     ) -> Result<Asking, StoreError> {
         let View::Unknown { cause } = entry.view.clone() else { return Ok(Asking::Moved) };
         let Some(lease) = self.claim_to_ask(&entry, &cause, policy).await? else { return Ok(Asking::Moved) };
+        if lease.was == Was::Dead {
+            // A redrive that died: the record is as dead as before, and waits for a person.
+            self.settle_or_go_on(lease, Settlement::Bury { cause }, policy.late_answer_for).await?;
+            return Ok(Asking::Moved);
+        }
         let probing = Probing { entry, lease };
         let probed = self.hear(probe, &probing, policy.probe_within).await;
         let Policy { replay_for, remember_for, .. } = *policy;
@@ -293,5 +298,69 @@ impl Asking {
             Asking::Moved => "moved",
             Asking::Failed => "failed",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A record that was first claimed so long ago, has been unknown for so long, and was asked about so often.
+    fn entry(age: Duration, since: Duration, asked: u64) -> Entry {
+        Entry {
+            scope: sample::scope(),
+            key: sample::key("k"),
+            view: View::Unknown { cause: Cause::CUT },
+            fence: Fence(1 + asked),
+            attempt: sample::attempt(1),
+            attempts: 1,
+            fingerprint: None,
+            label: crate::store::Label::default(),
+            input: None,
+            age,
+            since,
+            cursor: Cursor::default(),
+        }
+    }
+
+    /// After how many seconds it is due.
+    fn due_after(policy: &Policy, open_for: Duration, asked: u64) -> u64 {
+        let at = |seconds| entry(open_for + seconds * SECOND, seconds * SECOND, asked);
+        let due = (0..100_000).find(|seconds| is_due(&at(*seconds), policy));
+        due.expect("it is due some day").into()
+    }
+
+    #[test]
+    fn g5_the_first_question_is_after_probe_after_and_the_pause_doubles_up_to_an_hour() {
+        let policy = Policy::new(OnUnknown::Probe);
+        let mut open_for = SECOND;
+        let mut pauses = Vec::new();
+        for asked in 0..10 {
+            let pause = due_after(&policy, open_for, asked);
+            open_for += Duration::from_secs(pause);
+            pauses.push(pause);
+        }
+        assert_eq!(pauses, [30, 31, 62, 124, 248, 496, 992, 1_984, 3_600, 3_600]);
+    }
+
+    #[test]
+    fn g5_a_key_that_is_old_but_was_never_asked_about_waits_no_longer_than_probe_after() {
+        let policy = Policy::new(OnUnknown::Probe);
+        assert_eq!(due_after(&policy, Duration::from_secs(700_000), 0), 30);
+        assert_eq!(due_after(&policy, Duration::from_secs(700_000), 3), 240);
+        assert_eq!(due_after(&policy, Duration::from_secs(600), 100), 600, "a service that was not reached");
+        assert_eq!(due_after(&policy, Duration::from_secs(700_000), u64::MAX - 1), 3_600);
+    }
+
+    #[test]
+    fn g5_a_longer_probe_after_holds_and_forever_is_never() {
+        let policy = |probe_after| Policy { probe_after, ..Policy::new(OnUnknown::Probe) };
+        assert_eq!(due_after(&policy(7_200 * SECOND), SECOND, 0), 7_200);
+        assert_eq!(due_after(&policy(7_200 * SECOND), 100_000 * SECOND, 5), 7_200);
+        let never = entry(Duration::MAX, Duration::MAX - SECOND, 3);
+        assert!(!is_due(&never, &policy(crate::policy::FOREVER)));
     }
 }

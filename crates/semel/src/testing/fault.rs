@@ -30,10 +30,12 @@ pub enum Fault {
     Again(Duration),
     /// The answer is lost at once, and the call is done so long afterwards.
     Later(Duration),
+    /// Nothing is done, and the caller is told that it never will be.
+    Refused,
 }
 
 impl Fault {
-    /// Each kind once.
+    /// Each kind that repeating the call can help against, once.
     pub const ALL: [Fault; 6] = [
         Fault::Before,
         Fault::After,
@@ -119,6 +121,7 @@ impl FaultyStore {
                 let _ = call(store).await;
                 Err(lost())
             }
+            Some(Fault::Refused) => Err(StoreError::Refused("a planned fault: never".into())),
             Some(Fault::HangBefore) => std::future::pending().await,
             Some(Fault::HangAfter) => {
                 let _ = call(store).await;
