@@ -51,6 +51,7 @@
 //! (what is kept, how it goes out), `problem.rs` (every refusal in one table).
 
 mod answer;
+mod auth_check;
 mod body;
 mod coding;
 mod error;
@@ -58,6 +59,7 @@ mod field;
 mod fingerprint;
 mod headers;
 mod json;
+mod jwt;
 mod key;
 mod layer;
 mod outcome;
@@ -76,6 +78,7 @@ mod weak;
 
 pub use semel::BoxError;
 
+pub use auth_check::AuthCheck;
 pub use body::{Body, BodyLimits};
 pub use coding::DECODED_BYTES_MAX;
 pub use error::NotSent;
@@ -86,6 +89,7 @@ pub use headers::{
     remove_hop_by_hop,
 };
 pub use json::{DEPTH_MAX as JSON_DEPTH_MAX, Pointer, PointerError};
+pub use jwt::{KeySet, KeySetError, Verifier, VerifierError};
 pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
 pub use layer::SemelLayer;
 pub use outcome::{Kept, Unreadable};

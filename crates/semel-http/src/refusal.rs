@@ -1,10 +1,12 @@
-//! What is refused before the engine is asked: a key that is missing or unreadable, a body that is not taken.
+//! What is refused before the engine is asked: a key that is missing or unreadable, a caller who is nobody or may not, a
+//! body that is not taken.
 
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
 
 use crate::body::{Body, Untaken};
+use crate::headers;
 use crate::key::Malformed;
 use crate::problem::{Code, Problem};
 use crate::request;
@@ -21,6 +23,9 @@ pub(crate) enum Refusal {
     Body(Untaken),
     #[error("{0}")]
     NoScope(NoScope),
+    /// The answer of whoever was asked.
+    #[error("the caller may not: {}", .0.status())]
+    NotAllowed(Box<Response<Body>>),
 }
 
 impl Refusal {
@@ -32,35 +37,24 @@ impl Refusal {
     /// The answer. `reusable`: nothing of the request is left on the connection.
     pub(crate) fn respond(self, settings: &Settings, parts: &Parts, reusable: bool) -> Response<Body> {
         self.log(parts);
-        let mut response = self.problem().into_response(&settings.describedby);
-        if let Refusal::NoScope(NoScope::Nobody { bearer: true }) = self {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
+        let mut response = match self {
+            Refusal::NoScope(reason) => reason.respond(&settings.describedby),
+            Refusal::NotAllowed(response) => passed_on(*response),
+            Refusal::KeyMissing => Problem::new(
+                Code::KeyMissing,
+                "Send a key of your own with each operation, and the same one with each retry.",
+            )
+            .into_response(&settings.describedby),
+            Refusal::KeyMalformed(reason) => {
+                Problem::new(Code::KeyMalformed, reason.to_string()).into_response(&settings.describedby)
+            }
+            Refusal::Body(untaken) => problem_of(&untaken).into_response(&settings.describedby),
+        };
         // HTTP/2 resets the stream instead, and forbids the header (RFC 9113, section 8.2.2).
         if !reusable && parts.version < Version::HTTP_2 {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
-    }
-
-    fn problem(&self) -> Problem {
-        match self {
-            Refusal::KeyMissing => Problem::new(
-                Code::KeyMissing,
-                "Send a key of your own with each operation, and the same one with each retry.",
-            ),
-            Refusal::KeyMalformed(reason) => Problem::new(Code::KeyMalformed, reason.to_string()),
-            Refusal::Body(Untaken::TooLarge) => {
-                Problem::new(Code::BodyTooLarge, "The body is longer than a guarded request may be.")
-            }
-            Refusal::Body(Untaken::TooSlow) => {
-                Problem::of_http(StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time.")
-            }
-            Refusal::Body(Untaken::Broken(_)) => {
-                Problem::of_http(StatusCode::BAD_REQUEST, "The body broke off.")
-            }
-            Refusal::NoScope(reason) => no_scope(reason),
-        }
     }
 
     fn log(&self, parts: &Parts) {
@@ -71,24 +65,26 @@ impl Refusal {
             Refusal::Body(Untaken::TooSlow) => "body_too_slow",
             Refusal::Body(Untaken::Broken(_)) => "body_broken",
             Refusal::NoScope(_) => "no_scope",
+            Refusal::NotAllowed(_) => "not_allowed",
         };
         let label = request::label(&parts.method, &parts.uri);
         tracing::info!(target: "semel::decision", result, label = label.as_str(), reason = %self);
     }
 }
 
-fn no_scope(reason: &NoScope) -> Problem {
-    match reason {
-        NoScope::Nobody { .. } => {
-            Problem::of_http(StatusCode::UNAUTHORIZED, "The request does not say who calls.")
+fn problem_of(untaken: &Untaken) -> Problem {
+    match untaken {
+        Untaken::TooLarge => {
+            Problem::new(Code::BodyTooLarge, "The body is longer than a guarded request may be.")
         }
-        NoScope::Twice(_) => {
-            Problem::of_http(StatusCode::BAD_REQUEST, "The request says more than once who calls.")
-        }
-        NoScope::NoPeer(_) => Problem::of_http(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "It is not known here where the request came from.",
-        ),
-        NoScope::Text(_) => Problem::new(Code::StoreUnavailable, "The key cannot be looked up."),
+        Untaken::TooSlow => Problem::of_http(StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time."),
+        Untaken::Broken(_) => Problem::of_http(StatusCode::BAD_REQUEST, "The body broke off."),
     }
+}
+
+/// An answer that was made elsewhere, without what belongs to its connection or is ours to say.
+fn passed_on(mut response: Response<Body>) -> Response<Body> {
+    headers::remove_hop_by_hop(response.headers_mut());
+    headers::remove_ours(response.headers_mut());
+    response
 }

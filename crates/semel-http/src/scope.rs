@@ -30,13 +30,16 @@ use http::request::Parts;
 use semel::{KeyError, Scope};
 use sha2::{Digest, Sha256};
 
+use crate::jwt::{Claims, Unverified, Verifier};
 use crate::peer::{ClientCertificate, Peer};
 use crate::principal::Principal;
 use crate::settings::Options;
 
 mod proxies;
+mod refused;
 
 pub use proxies::{Network, NetworkError, TrustedProxies};
+pub(crate) use refused::NoScope;
 
 /// How much of a claim's or a header's name is shown.
 const NAME_SHOWN: usize = 40;
@@ -53,26 +56,9 @@ pub(crate) struct Scopes {
     principals: Vec<Principal>,
     required: bool,
     trusted_proxies: TrustedProxies,
+    verifier: Option<Verifier>,
     /// Whether somebody else than a trusted proxy has sent a header that is a principal: said once.
     warned: Arc<AtomicBool>,
-}
-
-/// Why a request has no scope.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoScope {
-    #[error("nothing in the request says who calls")]
-    Nobody {
-        /// Whether a Bearer token would say it.
-        bearer: bool,
-    },
-    #[error("there is more than one {0}")]
-    Twice(HeaderName),
-    #[error("the request has no Peer in its extensions, so it is not known who sent {0}")]
-    NoPeer(HeaderName),
-    /// The settings have checked what a scope is made of, so this does not happen. Guessing a scope would be
-    /// worse than refusing.
-    #[error("no scope can be made: {0}")]
-    Text(#[from] KeyError),
 }
 
 impl Scopes {
@@ -96,18 +82,20 @@ impl Scopes {
             principals: options.principals.clone(),
             required: options.principal_required,
             trusted_proxies: options.trusted_proxies.clone(),
+            verifier: options.jwt.clone(),
             warned: Arc::default(),
         })
     }
 
     /// The scope of a request.
     pub(crate) fn of(&self, parts: &Parts) -> Result<Scope, NoScope> {
+        let mut verified = None;
         for principal in &self.principals {
             let found = match principal {
                 Principal::Authorization => authorization(&parts.headers),
                 Principal::ClientCertificate => certificate(parts),
                 Principal::Header(name) => self.header(name, parts)?,
-                Principal::Jwt { .. } => None,
+                Principal::Jwt { claim } => self.jwt(claim, &parts.headers, &mut verified)?,
             };
             if let Some(found) = found {
                 return Ok(Scope::new([&*self.prefix, &found].concat())?);
@@ -116,6 +104,27 @@ impl Scopes {
         let bearer = self.principals.iter().any(|principal| matches!(principal, Principal::Jwt { .. }));
         let unnamed = bearer && parts.headers.contains_key(AUTHORIZATION);
         if self.required || unnamed { Err(NoScope::Nobody { bearer }) } else { Ok(self.anonymous.clone()) }
+    }
+
+    /// The token is verified once, whatever number of its claims are asked for.
+    fn jwt(
+        &self,
+        claim: &str,
+        headers: &HeaderMap,
+        verified: &mut Option<Option<Claims>>,
+    ) -> Result<Option<String>, Unverified> {
+        let claims = match verified {
+            Some(claims) => claims,
+            None => {
+                let verifier = self.verifier.as_ref().ok_or(Unverified::NoKeys)?;
+                verified.insert(verifier.claims(headers)?)
+            }
+        };
+        let naming = claims.as_ref().and_then(|claims| Some((claims.issuer()?, claims.naming(claim)?)));
+        Ok(naming.map(|(issuer, (kind, value))| {
+            let rest = [issuer, kind, &value].map(str::as_bytes);
+            suffix("jwt-", claim, &digest(["jwt", claim].map(str::as_bytes), &rest))
+        }))
     }
 
     fn header(&self, name: &HeaderName, parts: &Parts) -> Result<Option<String>, NoScope> {

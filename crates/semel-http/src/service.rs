@@ -138,7 +138,10 @@ impl Guard {
         let body = pin!(body);
         let mut incoming = Incoming::new(&parts.headers, body, self.settings.options.body);
         let taken = match named(&self.settings, &parts, key) {
-            Ok(named) => incoming.take().await.map(|body| (named, body)).map_err(Refusal::Body),
+            Ok(named) => match self.allowed(&parts).await {
+                Ok(()) => incoming.take().await.map(|body| (named, body)).map_err(Refusal::Body),
+                Err(refusal) => Err(refusal),
+            },
             Err(refusal) => Err(refusal),
         };
         match taken {
@@ -147,6 +150,14 @@ impl Guard {
                 let reusable = refusal.drains() && incoming.drain().await;
                 refusal.respond(&self.settings, &parts, reusable)
             }
+        }
+    }
+
+    /// Before anything of the key is looked up: a replay is an answer (H7).
+    async fn allowed(&self, parts: &Parts) -> Result<(), Refusal> {
+        match &self.settings.options.auth_check {
+            Some(asked) => asked.check(parts).await.map_err(|answer| Refusal::NotAllowed(Box::new(answer))),
+            None => Ok(()),
         }
     }
 

@@ -7,7 +7,9 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use semel::{KeyError, Policy, PolicyError};
 
+use crate::auth_check::AuthCheck;
 use crate::body::BodyLimits;
+use crate::jwt::Verifier;
 use crate::key::{IDEMPOTENCY_KEY, Syntax};
 use crate::principal::{Principal, PrincipalError};
 use crate::request;
@@ -43,6 +45,11 @@ pub struct Options {
     pub principal_required: bool,
     /// Whose [`Principal::Header`] is believed. Nobody's.
     pub trusted_proxies: TrustedProxies,
+    /// Who verifies the tokens of [`Principal::Jwt`]. Nobody.
+    pub jwt: Option<Verifier>,
+    /// Who is asked before a key is looked up, so that a replay is given only to whoever is still allowed (H7).
+    /// Nobody: the layer sits inside of what authenticates and authorises.
+    pub auth_check: Option<Arc<dyn AuthCheck>>,
     /// What happens without a key. [`KeyPolicy::Optional`].
     pub key: KeyPolicy,
     /// The headers that carry the key; the aliases too. `Idempotency-Key`.
@@ -95,6 +102,9 @@ pub enum SettingsError {
     /// The header would never be believed.
     #[error("the principal header:{0} counts only from trusted proxies, and none is named")]
     NoTrustedProxies(HeaderName),
+    /// The token would never be believed.
+    #[error("the principal {0} needs a verifier of tokens, and there is none")]
+    NoVerifier(Principal),
     /// No header carries the key.
     #[error("no header is named that carries the key")]
     NoKeyNames,
@@ -131,6 +141,8 @@ impl Options {
             principals: vec![Principal::Authorization],
             principal_required: false,
             trusted_proxies: TrustedProxies::default(),
+            jwt: None,
+            auth_check: None,
             key: KeyPolicy::Optional,
             key_names: vec![IDEMPOTENCY_KEY],
             key_syntax: Syntax::Lenient,
@@ -205,6 +217,9 @@ fn check_principals(options: &Options) -> Result<(), SettingsError> {
             Principal::Header(name) if options.trusted_proxies.is_empty() => {
                 return Err(SettingsError::NoTrustedProxies(name.clone()));
             }
+            Principal::Jwt { .. } if options.jwt.is_none() => {
+                return Err(SettingsError::NoVerifier(principal.clone()));
+            }
             _ => {}
         }
     }
@@ -267,6 +282,8 @@ mod tests {
             refused(|o| o.principals.push(Principal::Header(account.clone()))),
             SettingsError::NoTrustedProxies(account)
         );
+        let subject: Principal = "jwt:sub".parse().unwrap();
+        assert_eq!(refused(|o| o.principals = vec![subject.clone()]), SettingsError::NoVerifier(subject));
         let host = Principal::Header(http::header::HOST);
         assert_eq!(
             refused(|o| o.principals.push(host)),
