@@ -10,12 +10,17 @@ STATUS_LINE = re.compile(rb"^HTTP/1\.1 (\d{3})")
 
 
 class CuttingProxy:
-    """Passes bytes both ways. `statuses` lists the status of every answer that arrived from behind, cut or not."""
+    """Passes bytes both ways.
+
+    `statuses` lists the status of every HTTP/1.1 answer that arrived from behind, cut or not; `connections` counts
+    those that were made to here.
+    """
 
     def __init__(self, target_url):
         host, port = target_url.removeprefix("http://").split(":")
         self._target = (host, int(port))
         self.statuses: list[int] = []
+        self.connections = 0
         self._changed = threading.Condition()
         self._cut = None  # (bytes of the body to let through, reset) for the next answer
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -60,6 +65,7 @@ class CuttingProxy:
                 continue
             with self._changed:
                 self._pairs.append((client, server))
+                self.connections += 1
             threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
 

@@ -1,0 +1,3 @@
+module semel/clients
+
+go 1.19
