@@ -27,7 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::timeout;
 
 use super::patience::Failed;
@@ -139,17 +140,18 @@ impl Engine {
             .filter_map(|entry| choose(&entry).map(|(probe, policy)| (entry, probe, policy)))
             .filter(|(entry, _, policy)| is_due(entry, policy))
             .collect();
-        let questions = stream::iter(due).map(|(entry, probe, policy)| {
-            let engine = self.clone();
-            self.tasks.spawn(async move { engine.ask(entry, probe.as_ref(), &policy).await })
-        });
-        let asked = Asked { next, ..Asked::default() };
-        let count = async |asked: Asked, asking| asked.and(asking);
-        Ok(questions
-            .buffer_unordered(AT_ONCE)
-            .map(|ended| ended.unwrap_or(Asking::Failed))
-            .fold(asked, count)
-            .await)
+        let mut due = due.into_iter();
+        let mut questions = FuturesUnordered::new();
+        let mut asked = Asked { next, ..Asked::default() };
+        loop {
+            for (entry, probe, policy) in due.by_ref().take(AT_ONCE - questions.len()) {
+                let engine = self.clone();
+                let question = async move { engine.ask(entry, probe.as_ref(), &policy).await };
+                questions.push(self.tasks.spawn(question));
+            }
+            let Some(ended) = questions.next().await else { return Ok(asked) };
+            asked.count(ended.unwrap_or(Asking::Failed));
+        }
     }
 
     /// For an operation that was told `Unknown`: asks, if it may and it is time. Whether to claim again: the key is
@@ -276,7 +278,7 @@ fn is_due(entry: &Entry, policy: &Policy) -> bool {
 }
 
 impl Asked {
-    fn and(mut self, asking: Asking) -> Asked {
+    fn count(&mut self, asking: Asking) {
         let count = match asking {
             Asking::Completed => &mut self.completed,
             Asking::Released => &mut self.released,
@@ -285,7 +287,6 @@ impl Asked {
             Asking::Failed => &mut self.failed,
         };
         *count += 1;
-        self
     }
 }
 
