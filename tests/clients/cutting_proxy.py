@@ -22,16 +22,17 @@ class CuttingProxy:
         self.statuses: list[int] = []
         self.connections = 0
         self._changed = threading.Condition()
-        self._cut = None  # (bytes of the body to let through, reset) for the next answer
+        self._cut = None  # (status or None, bytes of the body to let through, reset)
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut_next_answer(self, body_bytes=None, reset=False):
-        """The next answer is lost. With `body_bytes` its head and that much of its body still get through."""
+    def cut_next_answer(self, body_bytes=None, reset=False, status=None):
+        """The next answer, or the next of that status, is lost. With `body_bytes` its head and that much of its body
+        still get through."""
         with self._changed:
-            self._cut = (body_bytes, reset)
+            self._cut = (status, body_bytes, reset)
 
     def cut_now(self):
         """Ends every connection at once; new ones are served."""
@@ -76,7 +77,7 @@ class CuttingProxy:
                 if cut is None:
                     sink.sendall(data)
                     continue
-                body_bytes, reset = cut
+                _, body_bytes, reset = cut
                 if body_bytes is not None:
                     sink.sendall(_start_of_answer(source, data, body_bytes))
                 close_at_once(sink, reset)
@@ -94,9 +95,12 @@ class CuttingProxy:
         if not (seen := STATUS_LINE.match(data)):
             return None
         with self._changed:
-            cut, self._cut = self._cut, None
-            self.statuses.append(int(seen.group(1)))
+            status = int(seen.group(1))
+            self.statuses.append(status)
             self._changed.notify_all()
+            if self._cut is None or self._cut[0] not in (None, status):
+                return None
+            cut, self._cut = self._cut, None
             return cut
 
 
