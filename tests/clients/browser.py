@@ -1,8 +1,10 @@
 """A real browser on a page of its own origin, and what the page's script may do and read."""
 
 import json
+import os
 import queue
 import shutil
+import signal
 import subprocess
 import threading
 from dataclasses import dataclass
@@ -63,15 +65,15 @@ class Page:
         with (profile / "browser.log").open("wb") as log:
             browser = subprocess.Popen(
                 [chromium(), *FLAGS, "--user-data-dir=%s" % (profile / "chromium"), "--remote-debugging-port=0",
-                 self.origin + "/"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                 self.origin + "/"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
             return self._reports.get(timeout=timeout)
         except queue.Empty:
             raise AssertionError("no report from the page; the browser said:\n%s"
                                  % (profile / "browser.log").read_text()[-3000:]) from None
         finally:
-            # Its own children end with it.
-            browser.kill()
+            # What was started is a script, and the browser its child, with more of its own: the session's group.
+            os.killpg(browser.pid, signal.SIGKILL)
             browser.wait()
 
     def _handler(page):
