@@ -124,7 +124,7 @@ impl Asked {
             result = decision.result,
             scope = self.scope.as_str(),
             key = self.key.digest(),
-            label = request::label(&self.method, &self.uri).as_str(),
+            label = request::label(&self.settings, &self.method, &self.uri).as_str(),
             fence = decision.fence,
             attempts = decision.attempts,
             age_ms = decision.age.map(|age| age.as_millis() as u64),
@@ -144,8 +144,13 @@ fn unreachable(lease: &Lease) -> Problem {
     if lease.doubt { problem.effect(Effect::Unknown) } else { problem }
 }
 
+/// The word for an answer, in the log and in metrics.
+pub(crate) fn result<T>(answer: &Answer<T>) -> &'static str {
+    Decision::of(answer).result
+}
+
 impl Decision {
-    fn of(answer: &Answer<Ran>) -> Decision {
+    fn of<T>(answer: &Answer<T>) -> Decision {
         let nothing = |result| Decision { result, fence: None, attempts: None, age: None };
         let leased = |result, lease: &Lease| Decision {
             fence: Some(lease.fence.0),

@@ -46,6 +46,8 @@ use semel::{Algorithm, Fingerprint};
 
 use crate::json::{self, Fault, Form, Pointer};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod media_type;
 mod multipart;
 

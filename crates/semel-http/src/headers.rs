@@ -26,6 +26,8 @@ pub const SEMEL_ATTEMPT: HeaderName = HeaderName::from_static("semel-attempt");
 pub const SEMEL_OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 /// To the caller: `false` while the outcome is still being written to the store.
 pub const SEMEL_RECORDED: HeaderName = HeaderName::from_static("semel-recorded");
+/// To the caller: `false` where the store was away and the route lets requests by unguarded.
+pub const SEMEL_GUARDED: HeaderName = HeaderName::from_static("semel-guarded");
 /// To the caller: the status of an answer that was not kept.
 pub const SEMEL_ORIGINAL_STATUS: HeaderName = HeaderName::from_static("semel-original-status");
 
@@ -47,8 +49,15 @@ const NEVER_BY_NAME: [HeaderName; 5] =
     [header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE, header::AUTHORIZATION, IDEMPOTENCY_KEY];
 
 /// Of ours, what may stand in an answer that was made elsewhere.
-const OURS: [HeaderName; 6] =
-    [IDEMPOTENT_REPLAYED, SEMEL_OUTCOME, SEMEL_RECORDED, SEMEL_ORIGINAL_STATUS, SEMEL_FENCE, SEMEL_ATTEMPT];
+const OURS: [HeaderName; 7] = [
+    IDEMPOTENT_REPLAYED,
+    SEMEL_OUTCOME,
+    SEMEL_RECORDED,
+    SEMEL_GUARDED,
+    SEMEL_ORIGINAL_STATUS,
+    SEMEL_FENCE,
+    SEMEL_ATTEMPT,
+];
 
 /// Takes the hop-by-hop headers off a request or an answer, and those that its `Connection` names.
 ///

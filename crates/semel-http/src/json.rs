@@ -107,7 +107,10 @@ impl Walk<'_> {
             b'{' => self.object(depth, live),
             b'[' => self.array(depth, live),
             b'"' => Ok(self.scan.string(&mut self.out)?),
-            _ => Ok(self.out.extend_from_slice(self.scan.bare()?)),
+            _ => {
+                self.out.extend_from_slice(self.scan.bare()?);
+                Ok(())
+            }
         }
     }
 

@@ -37,6 +37,9 @@ pub enum Malformed {
     /// More than one field line, over all names.
     #[error("There is more than one key header.")]
     Several,
+    /// One in a header and another one in the body.
+    #[error("The key in the header is not the one in the body.")]
+    Differs,
     /// Nothing between the quotes, or no value.
     #[error("The key is empty.")]
     Empty,
@@ -95,7 +98,11 @@ fn bare(bytes: &[u8]) -> Result<Key, Malformed> {
     }
 }
 
-fn checked(text: &str) -> Result<Key, Malformed> {
+/// A key of this text, wherever in the request it stands: one in a body has the limits of one in a header.
+pub(crate) fn checked(text: &str) -> Result<Key, Malformed> {
+    if !text.is_ascii() {
+        return Err(Malformed::NotAscii);
+    }
     Key::new(text).map_err(|error| match error {
         semel::KeyError::TooLong { .. } => Malformed::TooLong,
         semel::KeyError::Empty => Malformed::Empty,
@@ -187,6 +194,21 @@ mod tests {
         assert!(lenient(&quoted(&r#"\""#.repeat(255))).is_ok());
         assert_eq!(lenient(&"k".repeat(256)), Err(Malformed::TooLong));
         assert_eq!(lenient(&quoted(&"k".repeat(256))), Err(Malformed::TooLong));
+    }
+
+    #[test]
+    fn h2_a_key_in_the_body_has_the_limits_of_one_in_the_header() {
+        assert!(checked(&"k".repeat(255)).is_ok());
+        assert!(checked("a b, \"c\"; d\\").is_ok());
+        for (text, reason) in [
+            ("", Malformed::Empty),
+            (&*"k".repeat(256), Malformed::TooLong),
+            ("a\nb", Malformed::NotAscii),
+            ("a\0", Malformed::NotAscii),
+            ("caf\u{e9}", Malformed::NotAscii),
+        ] {
+            assert_eq!(checked(text), Err(reason), "{text:?}");
+        }
     }
 
     #[test]

@@ -57,15 +57,21 @@ mod coding;
 mod error;
 mod field;
 mod fingerprint;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod json;
 mod jwt;
 mod key;
 mod layer;
+mod name;
+mod observe;
 mod outcome;
 mod peer;
 mod principal;
 mod problem;
+mod redact;
 mod refusal;
 mod request;
 mod response;
@@ -85,18 +91,20 @@ pub use error::NotSent;
 pub use field::{Field, FieldError, FieldSyntaxError};
 pub use fingerprint::{Comparison, ComparisonError, Incomparable};
 pub use headers::{
-    IDEMPOTENT_REPLAYED, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_ORIGINAL_STATUS, SEMEL_OUTCOME, SEMEL_RECORDED,
-    remove_hop_by_hop,
+    IDEMPOTENT_REPLAYED, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_GUARDED, SEMEL_ORIGINAL_STATUS, SEMEL_OUTCOME,
+    SEMEL_RECORDED, remove_hop_by_hop,
 };
 pub use json::{DEPTH_MAX as JSON_DEPTH_MAX, Pointer, PointerError};
 pub use jwt::{KeySet, KeySetError, Verifier, VerifierError};
 pub use key::{IDEMPOTENCY_KEY, Malformed, Syntax};
 pub use layer::SemelLayer;
+pub use name::KeySecret;
 pub use outcome::{Kept, Unreadable};
 pub use peer::{ClientCertificate, Peer};
 pub use principal::{Principal, PrincipalError};
 pub use problem::{Code, Effect, Problem, Row, TABLE};
-pub use routes::{Pattern, PatternError, Route, Routes};
+pub use redact::Keeping;
+pub use routes::{Pattern, PatternError, Routes};
 pub use scope::{Network, NetworkError, TrustedProxies};
 pub use service::Semel;
 pub use settings::{KeyPolicy, Options, RouteName, Settings, SettingsError};
@@ -109,5 +117,7 @@ pub const METRICS: &[(&str, &str)] = &[
         "semel_untrusted_headers_total",
         "Headers that say who calls, taken off since no trusted proxy sent them.",
     ),
+    ("semel_bypassed_total", "Requests that passed by unguarded while the store was away."),
+    ("semel_observed_total", "Requests that were watched in observe mode, by what would have been."),
     ("semel_weak_keys_total", "Guarded requests whose key is short, or only the time."),
 ];

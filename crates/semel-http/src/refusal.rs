@@ -6,6 +6,8 @@ use http::request::Parts;
 use http::{Response, StatusCode, Version};
 
 use crate::body::{Body, Untaken};
+use crate::field::{Field, FieldError};
+use crate::fingerprint::Incomparable;
 use crate::headers;
 use crate::key::Malformed;
 use crate::problem::{Code, Problem};
@@ -19,6 +21,14 @@ pub(crate) enum Refusal {
     KeyMissing,
     #[error("{0}")]
     KeyMalformed(Malformed),
+    /// The field that the key is made of, or stands in, cannot be read.
+    #[error("{0}: {1}")]
+    Field(Field, FieldError),
+    /// A field that the key is made of is not there.
+    #[error("{0} is missing")]
+    FieldMissing(Field),
+    #[error("{0}")]
+    Incomparable(Incomparable),
     #[error("{0}")]
     Body(Untaken),
     #[error("{0}")]
@@ -36,7 +46,7 @@ impl Refusal {
 
     /// The answer. `reusable`: nothing of the request is left on the connection.
     pub(crate) fn respond(self, settings: &Settings, parts: &Parts, reusable: bool) -> Response<Body> {
-        self.log(parts);
+        self.log(settings, parts);
         let mut response = match self {
             Refusal::NoScope(reason) => reason.respond(&settings.describedby),
             Refusal::NotAllowed(response) => passed_on(*response),
@@ -48,6 +58,16 @@ impl Refusal {
             Refusal::KeyMalformed(reason) => {
                 Problem::new(Code::KeyMalformed, reason.to_string()).into_response(&settings.describedby)
             }
+            Refusal::Field(field, error) => {
+                let detail = format!("The key's field {field} cannot be read. {error}");
+                Problem::new(Code::KeyMalformed, detail).into_response(&settings.describedby)
+            }
+            Refusal::FieldMissing(field) => {
+                let detail = format!("The key is made of fields, and {field} is missing.");
+                Problem::new(Code::KeyMissing, detail).into_response(&settings.describedby)
+            }
+            Refusal::Incomparable(reason) => Problem::of_http(StatusCode::BAD_REQUEST, reason.to_string())
+                .into_response(&settings.describedby),
             Refusal::Body(untaken) => problem_of(&untaken).into_response(&settings.describedby),
         };
         // HTTP/2 resets the stream instead, and forbids the header (RFC 9113, section 8.2.2).
@@ -57,17 +77,23 @@ impl Refusal {
         response
     }
 
-    fn log(&self, parts: &Parts) {
-        let result = match self {
-            Refusal::KeyMissing => "key_missing",
-            Refusal::KeyMalformed(_) => "key_malformed",
+    /// The word for it, in the log and in metrics.
+    pub(crate) fn result(&self) -> &'static str {
+        match self {
+            Refusal::KeyMissing | Refusal::FieldMissing(_) => "key_missing",
+            Refusal::KeyMalformed(_) | Refusal::Field(..) => "key_malformed",
+            Refusal::Incomparable(_) => "incomparable",
             Refusal::Body(Untaken::TooLarge) => "body_too_large",
             Refusal::Body(Untaken::TooSlow) => "body_too_slow",
             Refusal::Body(Untaken::Broken(_)) => "body_broken",
             Refusal::NoScope(_) => "no_scope",
             Refusal::NotAllowed(_) => "not_allowed",
-        };
-        let label = request::label(&parts.method, &parts.uri);
+        }
+    }
+
+    fn log(&self, settings: &Settings, parts: &Parts) {
+        let result = self.result();
+        let label = request::label(settings, &parts.method, &parts.uri);
         tracing::info!(target: "semel::decision", result, label = label.as_str(), reason = %self);
     }
 }

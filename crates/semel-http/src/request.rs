@@ -1,29 +1,20 @@
-//! What a request is: H3 and H6.
+//! What a request is, and asks for beside its operation: H3 and H8.
 //!
 //! **Guarded** (H3): the methods that the settings list, POST and PATCH by default. `application/grpc*` passes
 //! by: its outcome stands in trailers, and its clients do not send this header. An `Upgrade` header does not let
 //! a guarded method by: a server may ignore it (RFC 9110, section 7.8), and would then run the request unguarded.
 //!
-//! **Fingerprint** (H6): SHA-256 over method, host, path, query, content type and body, as they were sent.
-//!
-//! 1. The host is the authority of the target if it has one, else `Host` (RFC 9112, section 3.2.2), in lower
-//!    case: host names have no case (RFC 3986, section 3.2.2). A port counts as written.
-//! 2. Path and query count as written. `/a` and `/%61` are two requests: which resource they name is the
-//!    service's to say.
-//! 3. An absent query is not an empty one, an absent content type not an empty one. An absent body **is** an
-//!    empty one: clients and proxies add and drop `Content-Length: 0`.
-//! 4. Further lines of `Content-Type` or `Host`, which no sound client sends, are added at the end, so that they
-//!    count too.
-//! 5. Nothing is parsed, so numbers are never compared through a float (case C24). Members in another order
-//!    (C97) and another multipart boundary (C16) are another request in this algorithm.
+//! **Waiting** (H8): `Prefer: wait=10` (RFC 7240, section 4.3) asks to wait for another attempt that is in flight, for
+//! so many seconds. The route says how long that may be; where it says nothing, nobody waits.
 
-use std::borrow::Cow;
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Uri};
-use semel::{Algorithm, Fingerprint, Label};
+use semel::Label;
+
+use crate::settings::Settings;
 
 /// Whether the contract applies to a request with this head.
 pub(crate) fn is_guarded(methods: &[Method], parts: &Parts) -> bool {
@@ -36,43 +27,47 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     head.is_some_and(|head| head.eq_ignore_ascii_case(GRPC))
 }
 
-/// What the request asks for.
-pub(crate) fn fingerprint(parts: &Parts, body: &Bytes) -> Fingerprint {
-    let mut types = parts.headers.get_all(CONTENT_TYPE).iter();
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    let once = Fingerprint::builder(Algorithm::EXACT)
-        .part(parts.method.as_str().as_bytes())
-        .part(&host(&parts.uri, hosts.next()))
-        .part(parts.uri.path().as_bytes())
-        .optional(parts.uri.query().map(str::as_bytes))
-        .optional(types.next().map(HeaderValue::as_bytes))
-        .part(body);
-    let types = types.fold(once, |builder, line| builder.part(line.as_bytes()));
-    // Something that no line can be, so that a second type is not a second host.
-    hosts.fold(types.optional(None), |builder, line| builder.part(line.as_bytes())).finish()
-}
+/// What a request prefers (RFC 7240).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+/// Which of it was honoured (RFC 7240, section 3).
+pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-fn host<'a>(uri: &'a Uri, host: Option<&'a HeaderValue>) -> Cow<'a, [u8]> {
-    let host = match uri.authority() {
-        Some(authority) => authority.as_str().as_bytes(),
-        None => host.map_or(&b""[..], HeaderValue::as_bytes),
-    };
-    if host.iter().any(u8::is_ascii_uppercase) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
+/// How long the request asks to wait, within what the route allows. Of several `wait` the first counts, as the RFC has
+/// it; one that is no number of seconds is none.
+pub(crate) fn wait(headers: &HeaderMap, at_most: Duration) -> Option<Duration> {
+    if at_most.is_zero() {
+        return None;
     }
+    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
+    let mut preferences = lines.flat_map(|line| line.split(',')).filter_map(|preference| {
+        let preference = preference.split(';').next().unwrap_or_default();
+        let (name, value) = preference.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"'))
+    });
+    let seconds = preferences.next()?.parse::<u32>().ok().filter(|seconds| *seconds > 0)?;
+    Some(at_most.min(Duration::from_secs(seconds.into())))
 }
 
-/// What the operation is, for people. Without the query: secrets travel there.
-pub(crate) fn label(method: &Method, uri: &Uri) -> Label {
-    Label::new([method.as_str(), " ", uri.path()].concat())
+/// What `Preference-Applied` says of a wait, in whole seconds.
+pub(crate) fn applied(wait: Duration) -> HeaderValue {
+    HeaderValue::from_str(&format!("wait={}", wait.as_secs())).unwrap_or(HeaderValue::from_static("wait"))
+}
+
+/// What the operation is, for people: `POST /charges`, and with the host where the route is for one,
+/// `POST pay.example/charges`. Without the query: secrets travel there.
+pub(crate) fn label(settings: &Settings, method: &Method, uri: &Uri) -> Label {
+    let host = settings.options.host.as_deref().unwrap_or_default();
+    Label::new([method.as_str(), " ", host, uri.path()].concat())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::settings::Options;
     use http::Request;
+    use semel::{OnUnknown, Policy};
 
     fn parts(request: http::request::Builder) -> Parts {
         request.body(()).unwrap().into_parts().0
@@ -82,67 +77,23 @@ mod tests {
         Request::post(uri)
     }
 
-    fn of(request: http::request::Builder, body: &'static [u8]) -> Fingerprint {
-        fingerprint(&parts(request), &Bytes::from_static(body))
-    }
-
     #[test]
-    fn every_part_counts() {
-        let base = || post("/a?x=1").header(HOST, "h").header(CONTENT_TYPE, "t");
-        let others = [
-            of(base().method(Method::PATCH), b"b"),
-            of(base().uri("/b?x=1"), b"b"),
-            of(base().uri("/a?x=2"), b"b"),
-            of(base().uri("/a?"), b"b"),
-            of(base().uri("/a"), b"b"),
-            of(post("/a?x=1").header(HOST, "i").header(CONTENT_TYPE, "t"), b"b"),
-            of(post("/a?x=1").header(HOST, "h").header(CONTENT_TYPE, ""), b"b"),
-            of(post("/a?x=1").header(HOST, "h"), b"b"),
-            of(base().header(CONTENT_TYPE, "u"), b"b"),
-            of(base().header(HOST, "u"), b"b"),
-            of(base(), b"c"),
-            of(base(), b""),
-        ];
-        let mut all = vec![of(base(), b"b")];
-        all.extend(others);
-        for (at, one) in all.iter().enumerate() {
-            assert!(all[at + 1..].iter().all(|other| other != one), "number {at} is not alone");
+    fn h8_the_wait_is_what_both_sides_agree_to() {
+        let of = |lines: &[&'static str], at_most: u64| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(PREFER, HeaderValue::from_static(line));
+            }
+            wait(&headers, Duration::from_secs(at_most)).map(|wait| wait.as_secs())
+        };
+        assert_eq!(of(&["wait=10"], 30), Some(10));
+        assert_eq!(of(&["wait=10"], 5), Some(5));
+        assert_eq!(of(&["respond-async, Wait=\"3\"; x=1", "wait=9"], 30), Some(3));
+        for none in ["wait", "wait=", "wait=-1", "wait=1.5", "wait=0", "waiting=3", "wait=99999999999"] {
+            assert_eq!(of(&[none], 30), None, "{none}");
         }
-        assert_eq!(of(base(), b"b"), all[0]);
-    }
-
-    #[test]
-    fn the_host_has_no_case_and_the_target_wins_over_the_header() {
-        assert_eq!(
-            of(post("/a").header(HOST, "Shop.Example"), b""),
-            of(post("/a").header(HOST, "shop.example"), b"")
-        );
-        assert_eq!(
-            of(post("http://shop.example/a").header(HOST, "x"), b""),
-            of(post("http://SHOP.example/a").header(HOST, "x"), b""),
-        );
-        assert_ne!(
-            of(post("http://a/p").header(HOST, "x"), b""),
-            of(post("http://b/p").header(HOST, "x"), b"")
-        );
-        assert_eq!(of(post("http://h/p"), b""), of(post("/p").header(HOST, "h"), b""));
-    }
-
-    #[test]
-    fn c24_large_numbers_are_compared_as_written() {
-        assert_ne!(of(post("/"), b"9007199254740992"), of(post("/"), b"9007199254740993"));
-        assert_ne!(of(post("/"), b"0.1"), of(post("/"), b"0.10000000000000001"));
-        assert_ne!(of(post("/"), b"1e400"), of(post("/"), b"1e401"));
-        assert_ne!(of(post("/"), br#"{"a":1,"a":2}"#), of(post("/"), br#"{"a":2}"#));
-    }
-
-    #[test]
-    fn c96_every_byte_of_the_body_is_significant() {
-        for (one, other) in
-            [("[1,2]", "[2,1]"), ("{\"a\":null}", "{}"), ("\"1\"", "1"), ("e\u{301}", "\u{e9}")]
-        {
-            assert_ne!(of(post("/"), one.as_bytes()), of(post("/"), other.as_bytes()));
-        }
+        assert_eq!(of(&["wait=10"], 0), None);
+        assert_eq!(applied(Duration::from_millis(2_500)), "wait=2");
     }
 
     #[test]
@@ -169,6 +120,13 @@ mod tests {
 
     #[test]
     fn a_label_shows_no_query() {
-        assert_eq!(label(&Method::POST, &Uri::from_static("/charges?token=s")).as_str(), "POST /charges");
+        let label = |host: Option<&str>| {
+            let mut options = Options::new(Arc::new(Policy::new(OnUnknown::Park)));
+            options.host = host.map(str::to_owned);
+            let uri = Uri::from_static("/charges?token=s");
+            label(&Settings::new(options).unwrap(), &Method::POST, &uri).as_str().to_owned()
+        };
+        assert_eq!(label(None), "POST /charges");
+        assert_eq!(label(Some("pay.example")), "POST pay.example/charges");
     }
 }

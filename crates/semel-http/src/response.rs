@@ -26,6 +26,7 @@ use crate::coding::{self, Accepts};
 use crate::headers::{self, IDEMPOTENT_REPLAYED};
 use crate::outcome::{self, Kept};
 use crate::problem::{Code, Problem};
+use crate::redact::{self, Keeping};
 use crate::verdict::{self, Meaning, Statuses};
 
 /// What a run gives its caller.
@@ -42,6 +43,7 @@ pub(crate) enum Ran {
 pub(crate) struct Judge<'a> {
     pub(crate) statuses: &'a Statuses,
     pub(crate) kept_bytes_max: usize,
+    pub(crate) keeping: &'a Keeping,
     pub(crate) method: &'a Method,
     /// Whether the request named the codings that it accepts.
     pub(crate) negotiated: bool,
@@ -75,15 +77,16 @@ impl Judge<'_> {
         RB: HttpBody<Data = Bytes> + Send + 'static,
         RB::Error: Into<BoxError>,
     {
-        let endless =
-            is_event_stream(&parts.headers) || body.size_hint().lower() > self.kept_bytes_max as u64;
-        let read = match endless {
+        let not_kept = *self.keeping == Keeping::Head
+            || is_event_stream(&parts.headers)
+            || body.size_hint().lower() > self.kept_bytes_max as u64;
+        let read = match not_kept {
             true => Ok(Read::Over(Bytes::new())),
             false => body::read(body.as_mut(), self.kept_bytes_max).await,
         };
         match read {
             Ok(Read::Whole(bytes)) => {
-                let outcome = self.outcome(&parts, Some(&bytes));
+                let outcome = whole_outcome(self.keeping, &parts, &bytes, self.negotiated);
                 (Verdict::Keep(outcome), Ran::Answer(whole(self.method, parts, bytes)))
             }
             Ok(Read::Over(head)) => {
@@ -102,6 +105,31 @@ impl Judge<'_> {
     }
 }
 
+/// What is kept of an answer that is here whole.
+fn whole_outcome(keeping: &Keeping, parts: &Parts, bytes: &Bytes, negotiated: bool) -> Outcome {
+    match keeping {
+        Keeping::Whole => {
+            outcome::encode(parts.status, headers::kept(&parts.headers), Some(bytes), negotiated)
+        }
+        Keeping::Head => outcome::encode(parts.status, headers::kept(&parts.headers), None, negotiated),
+        Keeping::Without(pointers) => {
+            let mut headers = parts.headers.clone();
+            let kept = redact::without(pointers, &mut headers, bytes);
+            outcome::encode(parts.status, headers::kept(&headers), kept.as_deref(), negotiated)
+        }
+    }
+}
+
+impl Keeping {
+    /// What is kept of an answer that was asked for in another way, by a probe, say: as of one that a run had.
+    #[must_use]
+    pub fn outcome(&self, mut head: Parts, body: &Bytes) -> Outcome {
+        headers::remove_hop_by_hop(&mut head.headers);
+        headers::remove_ours(&mut head.headers);
+        whole_outcome(self, &head, body, true)
+    }
+}
+
 /// The kept answer again, for a retry; or why there is none.
 pub(crate) fn replayed(
     outcome: &Outcome,
@@ -117,7 +145,8 @@ pub(crate) fn replayed(
     })?;
     let Kept { status, mut headers, body, negotiated } = kept;
     let Some(body) = body else {
-        let detail = "The operation was done. Its answer was too long to be kept.";
+        let detail =
+            "The operation was done. Its answer was too long to be kept, or is not kept on this route.";
         let location = headers.remove(header::LOCATION);
         return Err(Problem::new(Code::ResponseNotKept, detail).original(status, location));
     };

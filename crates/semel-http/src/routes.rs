@@ -28,19 +28,8 @@ pub struct Routes(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
-    routes: Vec<Route>,
+    routes: Vec<Arc<Settings>>,
     otherwise: Arc<Settings>,
-}
-
-/// Settings for some of the requests.
-#[derive(Debug, Clone)]
-pub struct Route {
-    /// Which paths.
-    pub pattern: Pattern,
-    /// Which host, without a port; `None` is every one.
-    pub host: Option<String>,
-    /// What holds for them.
-    pub settings: Arc<Settings>,
 }
 
 /// Which paths a route is for: `/charges`, `/charges/{id}/refunds`, `/v1/*`.
@@ -80,9 +69,10 @@ pub enum PatternError {
 }
 
 impl Routes {
-    /// Routes in the order in which they are asked, and the settings of what matches none.
+    /// Routes in the order in which they are asked, each for the host and the paths of its own options, and the settings
+    /// of what matches none.
     #[must_use]
-    pub fn new(routes: Vec<Route>, otherwise: Arc<Settings>) -> Routes {
+    pub fn new(routes: Vec<Arc<Settings>>, otherwise: Arc<Settings>) -> Routes {
         Routes(Arc::new(Table { routes, otherwise }))
     }
 
@@ -90,15 +80,14 @@ impl Routes {
     #[must_use]
     pub fn of(&self, parts: &Parts) -> &Arc<Settings> {
         let Table { routes, otherwise } = &*self.0;
-        let fits = |route: &&Route| route.fits(parts);
-        let guarding = routes.iter().filter(fits).find(|route| route.settings.guards(parts));
-        let first = guarding.or_else(|| routes.iter().find(fits));
-        first.map_or(otherwise, |route| &route.settings)
+        let fits = |route: &&Arc<Settings>| is_for(route, parts);
+        let guarding = routes.iter().filter(fits).find(|route| route.guards(parts));
+        guarding.or_else(|| routes.iter().find(fits)).unwrap_or(otherwise)
     }
 
     /// The routes, in their order.
     #[must_use]
-    pub fn routes(&self) -> &[Route] {
+    pub fn routes(&self) -> &[Arc<Settings>] {
         &self.0.routes
     }
 
@@ -123,11 +112,9 @@ impl From<Arc<Settings>> for Routes {
     }
 }
 
-impl Route {
-    fn fits(&self, parts: &Parts) -> bool {
-        let at_host = self.host.as_deref().is_none_or(|host| names(parts, host));
-        at_host && self.pattern.matches(parts.uri.path())
-    }
+fn is_for(route: &Settings, parts: &Parts) -> bool {
+    let at_host = route.options.host.as_deref().is_none_or(|host| names(parts, host));
+    at_host && route.options.pattern.matches(parts.uri.path())
 }
 
 /// Whether the request is for that host: the target's, or the `Host` line's where the target has none.
@@ -251,15 +238,17 @@ mod tests {
         Request::builder().method(method).uri(uri).header(HOST, host).body(()).unwrap().into_parts().0
     }
 
-    fn settings(service: &str, methods: &[Method]) -> Arc<Settings> {
-        let mut options = Options::new(Arc::new(Policy::new(OnUnknown::Park)));
-        options.service = service.to_owned();
-        options.methods = methods.to_vec();
-        Arc::new(Settings::new(options).unwrap())
+    fn settings(service: &str, path: &str, methods: &[Method]) -> Arc<Settings> {
+        at(None, service, path, methods)
     }
 
-    fn route(path: &str, host: Option<&str>, settings: Arc<Settings>) -> Route {
-        Route { pattern: pattern(path), host: host.map(str::to_owned), settings }
+    fn at(host: Option<&str>, service: &str, path: &str, methods: &[Method]) -> Arc<Settings> {
+        let mut options = Options::new(Arc::new(Policy::new(OnUnknown::Park)));
+        options.service = service.to_owned();
+        options.pattern = pattern(path);
+        options.host = host.map(str::to_owned);
+        options.methods = methods.to_vec();
+        Arc::new(Settings::new(options).unwrap())
     }
 
     #[test]
@@ -323,9 +312,9 @@ mod tests {
 
     #[test]
     fn h3_what_matches_no_route_as_written_has_the_settings_of_everything_else() {
-        let otherwise = settings("otherwise", &[Method::POST, Method::PATCH]);
-        let charges = settings("charges", &[Method::POST]);
-        let routes = Routes::new(vec![route("/charge", None, charges)], otherwise);
+        let otherwise = settings("otherwise", "/*", &[Method::POST, Method::PATCH]);
+        let charges = settings("charges", "/charge", &[Method::POST]);
+        let routes = Routes::new(vec![charges], otherwise);
         for path in ["//charge", "/%63harge", "/charge/", "/other"] {
             let of = routes.of(&parts(Method::POST, path, "h"));
             assert_eq!(of.options().service, "otherwise", "{path}");
@@ -336,12 +325,12 @@ mod tests {
 
     #[test]
     fn the_first_route_that_guards_the_method_holds() {
-        let otherwise = settings("otherwise", &[Method::POST]);
+        let otherwise = settings("otherwise", "/*", &[Method::POST]);
         let routes = Routes::new(
             vec![
-                route("/a/{id}", None, settings("post", &[Method::POST])),
-                route("/a/*", None, settings("put", &[Method::PUT])),
-                route("/a/*", None, settings("never", &[Method::POST])),
+                settings("post", "/a/{id}", &[Method::POST]),
+                settings("put", "/a/*", &[Method::PUT]),
+                settings("never", "/a/*", &[Method::POST]),
             ],
             otherwise,
         );
@@ -354,13 +343,10 @@ mod tests {
 
     #[test]
     fn a_host_has_no_case_and_no_port() {
-        let otherwise = settings("otherwise", &[Method::POST]);
-        let pay = settings("pay", &[Method::POST]);
-        let six = settings("six", &[Method::POST]);
-        let routes = Routes::new(
-            vec![route("/*", Some("pay.example"), pay), route("/*", Some("[::1]"), six)],
-            otherwise,
-        );
+        let otherwise = settings("otherwise", "/*", &[Method::POST]);
+        let pay = at(Some("pay.example"), "pay", "/*", &[Method::POST]);
+        let six = at(Some("[::1]"), "six", "/*", &[Method::POST]);
+        let routes = Routes::new(vec![pay, six], otherwise);
         let service = |uri, host| routes.of(&parts(Method::POST, uri, host)).options().service.clone();
         assert_eq!(service("/", "PAY.example:8080"), "pay");
         assert_eq!(service("/", "pay.example"), "pay");

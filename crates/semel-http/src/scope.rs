@@ -17,6 +17,8 @@
 //! 8. Two kinds never collide. The word before the first `-` is the kind, the last 64 digits are the digest, and the
 //!    digest covers kind and name, each part with its length. What stands between is for people: the first 40 bytes
 //!    of the name, other characters than letters, digits, `.`, `_` and `-` written as `_`.
+//! 9. What is only observed (H18) has the surface `observe` in the place of `http`: a scope of its own, which no guarded
+//!    request ever has.
 //!
 //! Scopes are stored, so how they are made never changes. Two tenants with the same key are two operations (case
 //! C58), and neither sees the other's answers.
@@ -44,17 +46,19 @@ pub(crate) use refused::NoScope;
 /// How much of a claim's or a header's name is shown.
 const NAME_SHOWN: usize = 40;
 
-/// Room beside the service's name: `http:`, `:header-`, the name, `-` and 64 digits.
-const BESIDE_SERVICE: usize = 5 + 8 + NAME_SHOWN + 1 + 64;
+/// Room beside the service's name: `observe:`, `:header-`, the name, `-` and 64 digits.
+const BESIDE_SERVICE: usize = 8 + 8 + NAME_SHOWN + 1 + 64;
 
 /// The scopes of one service.
 #[derive(Debug, Clone)]
 pub(crate) struct Scopes {
-    /// `http:SERVICE:`
+    /// `http:SERVICE:`, or `observe:SERVICE:`
     prefix: String,
     anonymous: Scope,
     principals: Vec<Principal>,
     required: bool,
+    /// Nothing is changed, and nothing refused.
+    observe: bool,
     trusted_proxies: TrustedProxies,
     verifier: Option<Verifier>,
     /// Whether somebody else than a trusted proxy has sent a header that is a principal: said once.
@@ -74,13 +78,15 @@ impl Scopes {
         if service.len() > Scopes::SERVICE_BYTES_MAX {
             return Err(KeyError::TooLong { bytes: service.len(), max: Scopes::SERVICE_BYTES_MAX });
         }
-        let prefix = format!("http:{service}:");
+        let surface = if options.observe { "observe" } else { "http" };
+        let prefix = format!("{surface}:{service}:");
         let anonymous = Scope::new(format!("{prefix}anonymous"))?;
         Ok(Scopes {
             prefix,
             anonymous,
             principals: options.principals.clone(),
             required: options.principal_required,
+            observe: options.observe,
             trusted_proxies: options.trusted_proxies.clone(),
             verifier: options.jwt.clone(),
             warned: Arc::default(),
@@ -146,7 +152,7 @@ impl Scopes {
 
     /// Takes the headers that are principals off a request that no trusted proxy has sent.
     pub(crate) fn remove_untrusted(&self, parts: &mut Parts) {
-        let Some(Peer(address)) = parts.extensions.get().copied() else { return };
+        let Some(Peer(address)) = parts.extensions.get().copied().filter(|_| !self.observe) else { return };
         for principal in &self.principals {
             let Principal::Header(name) = principal else { continue };
             if !parts.headers.contains_key(name) || self.trusted_proxies.contains(address) {

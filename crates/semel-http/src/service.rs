@@ -19,24 +19,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header;
+use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use semel::{BoxError, Cause, Engine, Key, Lease, Operation, Scope, Verdict};
+use semel::{
+    Age, Answer, BoxError, Cause, Clock, Engine, Fingerprint, Key, Lease, Operation, Scope, StoreError,
+    SystemClock, Verdict,
+};
 use tower_service::Service;
 
 use crate::answer::Asked;
 use crate::body::{Body, Incoming};
 use crate::coding::Accepts;
 use crate::error::NotSent;
-use crate::headers::{self, SEMEL_ATTEMPT, SEMEL_FENCE};
-use crate::key::{self, Malformed};
+use crate::fingerprint::Subject;
+use crate::headers::{self, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_GUARDED};
+use crate::key::IDEMPOTENCY_KEY;
+use crate::name::{self, Named};
+use crate::observe;
 use crate::refusal::Refusal;
 use crate::request;
 use crate::response::{Judge, Ran};
 use crate::routes::Routes;
-use crate::settings::{KeyPolicy, RouteName, Settings};
+use crate::settings::{Options, RouteName, Settings};
 
 /// A service whose guarded requests take effect once. See [`SemelLayer`](crate::SemelLayer).
 #[derive(Debug, Clone)]
@@ -84,30 +90,35 @@ where
         }
         settings.scopes.remove_untrusted(&mut parts);
         if !settings.guards(&parts) {
-            return Box::pin(pass_by(inner, parts, body));
+            return Box::pin(pass_by(inner, parts, Body::new(body)));
         }
-        let options = &settings.options;
-        let key = key::read(&parts.headers, &options.key_names, options.key_syntax);
-        if let (Ok(None), KeyPolicy::Optional) = (&key, options.key) {
-            metrics::counter!("semel_unguarded_total").increment(1);
-            tracing::debug!(method = %parts.method, path = parts.uri.path(), "no key: passes by unguarded");
-            return Box::pin(pass_by(inner, parts, body));
+        if settings.options.observe {
+            return Box::pin(observe::pass_by(inner, parts, body, settings, self.engine.clone()));
+        }
+        let key = name::in_head(&settings, &parts);
+        if matches!(key, Ok(None)) && name::passes_by(&settings) {
+            unguarded(&parts);
+            return Box::pin(pass_by(inner, parts, Body::new(body)));
         }
         let guard = Guard { engine: self.engine.clone(), settings };
-        Box::pin(async move { Ok(guard.answer(inner, parts, body, key).await) })
+        Box::pin(guard.answer(inner, parts, body, key))
     }
 }
 
+/// Without a key, where the route lets it.
+fn unguarded(parts: &Parts) {
+    metrics::counter!("semel_unguarded_total").increment(1);
+    tracing::debug!(method = %parts.method, path = parts.uri.path(), "no key: passes by unguarded");
+}
+
 /// Streams, and touches nothing but our own headers.
-async fn pass_by<S, B, RB>(mut inner: S, parts: Parts, body: B) -> Result<Response<Body>, S::Error>
+async fn pass_by<S, RB>(mut inner: S, parts: Parts, body: Body) -> Result<Response<Body>, S::Error>
 where
     S: Service<Request<Body>, Response = Response<RB>>,
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
     RB: HttpBody<Data = Bytes> + Send + 'static,
     RB::Error: Into<BoxError>,
 {
-    let mut response = inner.call(Request::from_parts(parts, Body::new(body))).await?;
+    let mut response = inner.call(Request::from_parts(parts, body)).await?;
     headers::remove_ours(response.headers_mut());
     Ok(response.map(Body::new))
 }
@@ -118,16 +129,25 @@ struct Guard {
     settings: Arc<Settings>,
 }
 
+/// A request that is here whole, and named.
+struct Taken {
+    scope: Scope,
+    named: Named,
+    subject: Subject,
+    fingerprint: Fingerprint,
+    body: Bytes,
+}
+
 impl Guard {
     async fn answer<S, B, RB>(
         self,
         inner: S,
         parts: Parts,
         body: B,
-        key: Result<Option<Key>, Malformed>,
-    ) -> Response<Body>
+        key: Result<Option<Key>, Refusal>,
+    ) -> Result<Response<Body>, S::Error>
     where
-        S: Service<Request<Body>, Response = Response<RB>> + Send + 'static,
+        S: Service<Request<Body>, Response = Response<RB>> + Clone + Send + 'static,
         S::Error: Into<BoxError>,
         S::Future: Send + 'static,
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -137,20 +157,42 @@ impl Guard {
     {
         let body = pin!(body);
         let mut incoming = Incoming::new(&parts.headers, body, self.settings.options.body);
-        let taken = match named(&self.settings, &parts, key) {
-            Ok(named) => match self.allowed(&parts).await {
-                Ok(()) => incoming.take().await.map(|body| (named, body)).map_err(Refusal::Body),
-                Err(refusal) => Err(refusal),
-            },
-            Err(refusal) => Err(refusal),
-        };
-        match taken {
-            Ok(((scope, key), body)) => self.once(inner, parts, body, scope, key).await,
+        match self.take(&parts, &mut incoming, key).await {
+            Ok(Taken { named: Named::Unguarded, body, .. }) => {
+                unguarded(&parts);
+                pass_by(inner, parts, body.into()).await
+            }
+            Ok(taken) => self.once(inner, parts, taken).await,
             Err(refusal) => {
                 let reusable = refusal.drains() && incoming.drain().await;
-                refusal.respond(&self.settings, &parts, reusable)
+                Ok(refusal.respond(&self.settings, &parts, reusable))
             }
         }
+    }
+
+    /// In this order: what the head alone decides, whether the caller may, the body, and what needs it.
+    async fn take<B>(
+        &self,
+        parts: &Parts,
+        incoming: &mut Incoming<'_, B>,
+        key: Result<Option<Key>, Refusal>,
+    ) -> Result<Taken, Refusal>
+    where
+        B: HttpBody<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let settings = &*self.settings;
+        let key = key?;
+        if key.is_none() && name::is_refused(settings) {
+            return Err(Refusal::KeyMissing);
+        }
+        let scope = settings.scopes.of(parts).map_err(Refusal::NoScope)?;
+        self.allowed(parts).await?;
+        let body = incoming.take().await.map_err(Refusal::Body)?;
+        let named = name::of(settings, parts, &body, key)?;
+        let subject = Subject::of(parts, &body);
+        let fingerprint = settings.options.comparison.fingerprint(&subject).map_err(Refusal::Incomparable)?;
+        Ok(Taken { scope, named, subject, fingerprint, body })
     }
 
     /// Before anything of the key is looked up: a replay is an answer (H7).
@@ -161,43 +203,101 @@ impl Guard {
         }
     }
 
-    async fn once<S, RB>(self, inner: S, parts: Parts, body: Bytes, scope: Scope, key: Key) -> Response<Body>
+    async fn once<S, RB>(self, inner: S, mut parts: Parts, taken: Taken) -> Result<Response<Body>, S::Error>
     where
-        S: Service<Request<Body>, Response = Response<RB>> + Send + 'static,
+        S: Service<Request<Body>, Response = Response<RB>> + Clone + Send + 'static,
         S::Error: Into<BoxError>,
         S::Future: Send + 'static,
         RB: HttpBody<Data = Bytes> + Send + 'static,
         RB::Error: Into<BoxError>,
     {
+        let Guard { engine, settings } = self;
+        let Taken { scope, named, subject, fingerprint, body } = taken;
+        let (generated, key) = match named {
+            Named::Generated(key) => (Some(quoted(&key)), key),
+            Named::Key(key) => (None, key),
+            Named::Unguarded => return pass_by(inner, parts, body.into()).await,
+        };
+        if let Some(line) = &generated {
+            parts.headers.insert(IDEMPOTENCY_KEY, line.clone());
+        }
+        settings.weak.notice(&key);
+        let wait = request::wait(&parts.headers, settings.options.wait_max);
+        let policy = settings.options.policy.clone();
+        let operation = Operation::new(scope.clone(), settings.stored(&key), fingerprint, policy)
+            .label(request::label(&settings, &parts.method, &parts.uri))
+            .wait(wait.unwrap_or_default());
+        let operation = with_options(operation, &settings, subject, &key);
         let asked = Asked {
-            settings: self.settings,
             method: parts.method.clone(),
             uri: parts.uri.clone(),
             accepts: Accepts::of(&parts.headers),
             scope,
             key,
+            settings,
         };
-        let fingerprint = request::fingerprint(&parts, &body);
-        let policy = asked.settings.options.policy.clone();
-        let operation = Operation::new(asked.scope.clone(), asked.key.clone(), fingerprint, policy)
-            .label(request::label(&parts.method, &parts.uri));
+        // Only what may have to pass by unguarded is kept for that.
+        let spare = asked.settings.options.bypass.then(|| (inner.clone(), parts.clone(), body.clone()));
         let run = Run { settings: asked.settings.clone(), parts, body, negotiated: asked.accepts.named };
         // Boxed: the engine's task moves the run about before it starts, and a replay has no run to move.
-        let answer = self.engine.once(operation, move |lease| Box::pin(run.through(inner, lease))).await;
-        asked.respond(answer)
+        let answer = engine.once(operation, move |lease| Box::pin(run.through(inner, lease))).await;
+        let answer = match (answer, spare) {
+            (Answer::Unavailable(error), Some((inner, parts, body))) => {
+                return bypass(&asked.settings, inner, parts, body, &error).await;
+            }
+            (answer, _) => answer,
+        };
+        let mut response = asked.respond(answer);
+        if let Some(line) = generated {
+            response.headers_mut().insert(IDEMPOTENCY_KEY, line);
+        }
+        if let Some(wait) = wait {
+            response.headers_mut().insert(request::PREFERENCE_APPLIED, request::applied(wait));
+        }
+        Ok(response)
     }
 }
 
-/// Who asks for what: the scope and the key.
-fn named(
+/// What else the route says of an operation.
+fn with_options(operation: Operation, settings: &Arc<Settings>, subject: Subject, key: &Key) -> Operation {
+    let by = settings.clone();
+    let operation =
+        operation.fingerprint_by(move |algorithm| by.options.comparison.fingerprint_by(algorithm, &subject));
+    let operation = match &settings.options.probe {
+        Some(probe) => operation.probe(probe.clone()),
+        None => operation,
+    };
+    match key.time(settings.options.ulid) {
+        Some(made) => operation.aged(Age::between(made, SystemClock.now())),
+        None => operation,
+    }
+}
+
+/// The store is away, and the route says that this is no reason to refuse (H9): unguarded, marked and counted.
+async fn bypass<S, RB>(
     settings: &Settings,
-    parts: &Parts,
-    key: Result<Option<Key>, Malformed>,
-) -> Result<(Scope, Key), Refusal> {
-    let key = key.map_err(Refusal::KeyMalformed)?.ok_or(Refusal::KeyMissing)?;
-    settings.weak.notice(&key);
-    let scope = settings.scopes.of(parts).map_err(Refusal::NoScope)?;
-    Ok((scope, key))
+    inner: S,
+    parts: Parts,
+    body: Bytes,
+    error: &StoreError,
+) -> Result<Response<Body>, S::Error>
+where
+    S: Service<Request<Body>, Response = Response<RB>>,
+    RB: HttpBody<Data = Bytes> + Send + 'static,
+    RB::Error: Into<BoxError>,
+{
+    metrics::counter!("semel_bypassed_total").increment(1);
+    let label = request::label(settings, &parts.method, &parts.uri);
+    tracing::warn!(target: "semel::decision", result = "bypass", label = label.as_str(), %error);
+    let mut response = pass_by(inner, parts, body.into()).await?;
+    response.headers_mut().insert(SEMEL_GUARDED, HeaderValue::from_static("false"));
+    Ok(response)
+}
+
+/// A key as a structured-field string.
+fn quoted(key: &Key) -> HeaderValue {
+    HeaderValue::from_str(&["\"", key.as_str(), "\""].concat())
+        .unwrap_or_else(|_| unreachable!("a generated key is plain"))
 }
 
 /// The run: what the engine starts when it holds the lease.
@@ -222,9 +322,10 @@ impl Run {
             inner.call(forwarded(parts, body, lease)).await.map_err(Into::into);
         match answered {
             Ok(response) => {
-                let (statuses, kept_bytes_max) =
-                    (&settings.options.statuses, settings.options.kept_bytes_max);
-                Judge { statuses, kept_bytes_max, method: &method, negotiated }.judge(response).await
+                let Options { statuses, kept_bytes_max, keeping, .. } = &settings.options;
+                let judge =
+                    Judge { statuses, kept_bytes_max: *kept_bytes_max, keeping, method: &method, negotiated };
+                judge.judge(response).await
             }
             Err(error) => failed(error),
         }

@@ -1,24 +1,33 @@
 //! What holds for the guarded requests of one service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
-use semel::{KeyError, Policy, PolicyError};
+use semel::{Entropy, Key, KeyError, Policy, PolicyError, Probe};
+use tokio::sync::Semaphore;
 
 use crate::auth_check::AuthCheck;
 use crate::body::BodyLimits;
+use crate::field::Field;
+use crate::fingerprint::{Comparison, ComparisonError};
+use crate::json::Pointer;
 use crate::jwt::Verifier;
 use crate::key::{IDEMPOTENCY_KEY, Syntax};
+use crate::name::KeySecret;
+use crate::observe;
 use crate::principal::{Principal, PrincipalError};
+use crate::redact::Keeping;
 use crate::request;
+use crate::routes::Pattern;
 use crate::scope::{Scopes, TrustedProxies};
 use crate::verdict::Statuses;
 use crate::weak::Weak;
 
-/// What happens to a guarded request without a key (H4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+/// What happens to a request of a guarded method without a key (H4).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum KeyPolicy {
     /// It passes by, unguarded and counted.
@@ -26,6 +35,12 @@ pub enum KeyPolicy {
     Optional,
     /// It is refused.
     Required,
+    /// It gets a key that is made of these fields; one that is missing is refused. At least one.
+    Derive(Vec<Field>),
+    /// It gets a random key, so that it is on record. A retry gets another one.
+    Generate,
+    /// Every request passes by, with a key or without: repeating it changes nothing, by its nature.
+    Natural,
 }
 
 /// The name of the route that a request belongs to, in the request's extensions, guarded or not.
@@ -37,6 +52,10 @@ pub struct RouteName(pub Arc<str>);
 pub struct Options {
     /// The route's name, if it has one: in the [`RouteName`] of its requests.
     pub name: Option<Arc<str>>,
+    /// Which host the route is for, without a port. Every host.
+    pub host: Option<String>,
+    /// Which paths the route is for. Every path.
+    pub pattern: Pattern,
     /// The service's name, part of every scope: two services may share a store. `default`.
     pub service: String,
     /// Who a caller may be: the first of them that a request has is part of its scope (H5). `Authorization`.
@@ -54,6 +73,24 @@ pub struct Options {
     pub key: KeyPolicy,
     /// The headers that carry the key; the aliases too. `Idempotency-Key`.
     pub key_names: Vec<HeaderName>,
+    /// Where the key may stand in the body: a JSON, form or XML field (H1). Nowhere.
+    pub key_field: Option<Field>,
+    /// Whether keys of the shape of a ULID are ULIDs, whose time counts as that of a UUIDv7 does (H15). No.
+    pub ulid: bool,
+    /// Stores keys as HMACs of it. `None`: in clear.
+    pub key_secret: Option<KeySecret>,
+    /// How two requests are compared (H6). Byte for byte.
+    pub comparison: Comparison,
+    /// The longest wait for another attempt that a request may ask for by `Prefer: wait` (H8). Zero: none.
+    pub wait_max: Duration,
+    /// Whom to ask about what is unknown, where the policy says [`OnUnknown::Probe`](semel::OnUnknown::Probe).
+    pub probe: Option<Arc<dyn Probe>>,
+    /// Whether requests pass by unguarded while the store is away, marked `Semel-Guarded: false` and counted (H9). No.
+    pub bypass: bool,
+    /// Whether requests pass by, and what would have been is counted (H18). No.
+    pub observe: bool,
+    /// What of an answer's body is kept. All of it.
+    pub keeping: Keeping,
     /// How a key may be written. [`Syntax::Lenient`].
     pub key_syntax: Syntax,
     /// The guarded methods. POST and PATCH.
@@ -81,6 +118,9 @@ pub struct Settings {
     pub(crate) scopes: Scopes,
     pub(crate) describedby: HeaderValue,
     pub(crate) weak: Arc<Weak>,
+    pub(crate) entropy: Entropy,
+    /// Places for requests that are watched at once.
+    pub(crate) watched: Arc<Semaphore>,
 }
 
 /// Why options do not fit together.
@@ -111,6 +151,24 @@ pub enum SettingsError {
     /// A header that means something else cannot carry the key.
     #[error("the header {0} cannot carry the key")]
     KeyName(HeaderName),
+    /// The key can stand in a JSON, form or XML field of the body; headers are [`Options::key_names`].
+    #[error("the key cannot stand in {0}: only in a json:, form: or xml: field")]
+    KeyField(Field),
+    /// Every request without a key would have the same one.
+    #[error("a derived key needs at least one field")]
+    NoFields,
+    /// The path has no such variable.
+    #[error("the route's pattern has no variable for the field {0}")]
+    NoVariable(Field),
+    /// A comparison that compares nothing.
+    #[error(transparent)]
+    Comparison(#[from] ComparisonError),
+    /// All of the answer would be redacted.
+    #[error("redacting the empty JSON pointer leaves nothing: keep the head alone")]
+    RedactsAll,
+    /// What is asked about needs its key.
+    #[error("keys that are stored as HMACs cannot be asked about: a probe needs them in clear")]
+    ProbeWithoutKeys,
     /// Nothing would be guarded.
     #[error("no method is guarded")]
     NoMethods,
@@ -137,6 +195,8 @@ impl Options {
     pub fn new(policy: Arc<Policy>) -> Options {
         Options {
             name: None,
+            host: None,
+            pattern: Pattern::any(),
             service: "default".to_owned(),
             principals: vec![Principal::Authorization],
             principal_required: false,
@@ -145,6 +205,15 @@ impl Options {
             auth_check: None,
             key: KeyPolicy::Optional,
             key_names: vec![IDEMPOTENCY_KEY],
+            key_field: None,
+            ulid: false,
+            key_secret: None,
+            comparison: Comparison::default(),
+            wait_max: Duration::ZERO,
+            probe: None,
+            bypass: false,
+            observe: false,
+            keeping: Keeping::Whole,
             key_syntax: Syntax::Lenient,
             methods: vec![Method::POST, Method::PATCH],
             statuses: Statuses::default(),
@@ -167,6 +236,14 @@ impl Settings {
     pub fn new(options: Options) -> Result<Settings, SettingsError> {
         options.policy.check()?;
         check_names(&options.key_names)?;
+        check_key(&options)?;
+        options.comparison.check()?;
+        if matches!(&options.keeping, Keeping::Without(pointers) if pointers.iter().any(Pointer::is_whole)) {
+            return Err(SettingsError::RedactsAll);
+        }
+        if options.key_secret.is_some() && options.probe.is_some() {
+            return Err(SettingsError::ProbeWithoutKeys);
+        }
         check_principals(&options)?;
         check_statuses(&options)?;
         if options.methods.is_empty() {
@@ -174,7 +251,14 @@ impl Settings {
         }
         let scopes = Scopes::new(&options).map_err(SettingsError::Service)?;
         let describedby = describedby(&options.policy_link)?;
-        Ok(Settings { options, scopes, describedby, weak: Arc::default() })
+        Ok(Settings {
+            options,
+            scopes,
+            describedby,
+            weak: Arc::default(),
+            entropy: Entropy::system(),
+            watched: Arc::new(Semaphore::new(observe::WATCHED_MAX)),
+        })
     }
 
     /// What was chosen, the defaults included: for whoever publishes the policy.
@@ -183,8 +267,19 @@ impl Settings {
         &self.options
     }
 
-    pub(crate) fn guards(&self, parts: &Parts) -> bool {
-        request::is_guarded(&self.options.methods, parts)
+    /// Whether the contract applies to a request with this head (H3). With a key policy that lets it, one without a
+    /// key still passes by.
+    #[must_use]
+    pub fn guards(&self, parts: &Parts) -> bool {
+        self.options.key != KeyPolicy::Natural && request::is_guarded(&self.options.methods, parts)
+    }
+
+    /// What stands in the store for a key.
+    pub(crate) fn stored(&self, key: &Key) -> Key {
+        match &self.options.key_secret {
+            Some(secret) => secret.stored(key),
+            None => key.clone(),
+        }
     }
 }
 
@@ -224,6 +319,22 @@ fn check_principals(options: &Options) -> Result<(), SettingsError> {
         }
     }
     Ok(())
+}
+
+fn check_key(options: &Options) -> Result<(), SettingsError> {
+    if let Some(field) = options.key_field.as_ref().filter(|field| !field.is_in_body()) {
+        return Err(SettingsError::KeyField(field.clone()));
+    }
+    let KeyPolicy::Derive(fields) = &options.key else { return Ok(()) };
+    let unknown = |field: &&Field| match field {
+        Field::Path(name) => !options.pattern.names().any(|other| other == name),
+        _ => false,
+    };
+    match fields.iter().find(unknown) {
+        Some(field) => Err(SettingsError::NoVariable(field.clone())),
+        None if fields.is_empty() => Err(SettingsError::NoFields),
+        None => Ok(()),
+    }
 }
 
 fn check_statuses(options: &Options) -> Result<(), SettingsError> {

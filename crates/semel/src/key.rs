@@ -55,6 +55,19 @@ impl Key {
         checked(text.as_ref(), Key::BYTES_MAX).map(Key)
     }
 
+    /// A key that is made of parts: the same parts in the same order always give the same key, in every version of
+    /// this library. `derived-1-` and the SHA-256 of the parts, each with its length before it as eight bytes, big
+    /// endian.
+    #[must_use]
+    pub fn derived<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key {
+        let hasher = parts.into_iter().fold(Sha256::new(), |hasher, part| {
+            let part = part.as_ref();
+            hasher.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+        });
+        let digits: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Key(["derived-1-", &digits].concat().into())
+    }
+
     /// The key in clear. Not for logs.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -247,6 +260,15 @@ mod tests {
         ] {
             assert_eq!(time(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_derived_key_is_the_same_for_ever() {
+        let key = Key::derived(["order-77", "1000"]);
+        let expected = "derived-1-0f88af6ba5428ed734e38a4120f123ec94843d9f1dcaa8d2d8632aebfca0b356";
+        assert_eq!(key.as_str(), expected);
+        assert_ne!(key, Key::derived(["order-7", "71000"]));
+        assert_ne!(Key::derived([""; 0]), Key::derived([""]));
     }
 
     #[test]

@@ -74,6 +74,24 @@ impl<'a> Parts<'a> {
     }
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+impl Parts<'_> {
+    /// The parts as a body with another boundary, and with `more` bytes at the end of the last part.
+    pub(super) fn written(&self, boundary: &str, more: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (at, part) in self.0.iter().enumerate() {
+            body.extend([b"--", boundary.as_bytes(), b"\r\n"].concat());
+            for (name, value) in &part.lines {
+                body.extend([name, &b": "[..], value, b"\r\n"].concat());
+            }
+            let more = if at + 1 == self.0.len() { more } else { b"" };
+            body.extend([b"\r\n", part.bytes, more, b"\r\n"].concat());
+        }
+        body.extend([b"--", boundary.as_bytes(), b"--"].concat());
+        body
+    }
+}
+
 /// What a boundary's line says.
 enum After {
     /// A part follows, so many bytes later.
@@ -128,11 +146,19 @@ fn part(text: &[u8]) -> Option<Part<'_>> {
 
 fn line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr::memchr(b':', text)?;
-    let (name, value) = (&text[..colon], text[colon + 1..].trim_ascii());
+    let (name, value) = (&text[..colon], trimmed(&text[colon + 1..]));
     let sound = !name.is_empty()
         && name.iter().all(|byte| is_token(*byte))
         && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
     sound.then_some((name, value))
+}
+
+/// Without the spaces and tabs around it.
+fn trimmed(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
 }
 
 #[cfg(test)]

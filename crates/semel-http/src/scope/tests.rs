@@ -117,7 +117,12 @@ fn h5_a_header_that_cannot_be_believed_goes_no_further() {
     scopes.remove_untrusted(&mut parts);
     assert_eq!(parts.headers.len(), 2);
     assert!(!parts.headers.contains_key("x-account-id"));
-    for (scopes, mut kept) in [(&scopes, from("10.0.0.1", &lines)), (&scopes, request(&lines))] {
+    let observing = Scopes { observe: true, ..scopes.clone() };
+    for (scopes, mut kept) in [
+        (&scopes, from("10.0.0.1", &lines)),
+        (&scopes, request(&lines)),
+        (&observing, from("192.0.2.1", &lines)),
+    ] {
         scopes.remove_untrusted(&mut kept);
         assert_eq!(kept.headers.get_all("x-account-id").iter().count(), 2);
     }
@@ -165,6 +170,7 @@ fn the_longest_service_still_makes_a_scope() {
     let name = "x-".repeat(100);
     let scopes = scopes(|options| {
         options.service.clone_from(&service);
+        options.observe = true;
         options.principals = vec![format!("header:{name}").parse().unwrap()];
     });
     let scope = scopes.of(&from("10.0.0.1", &[(&name, "v")])).unwrap();

@@ -73,6 +73,7 @@ fn header_lines_count_with_their_names_in_lower_case() {
         "Content-Disposition: form-data; name=\"a\"; filename=\"f\"\r\nContent-Type: text/html",
         "Content-Disposition: form-data; name=\"a\"; filename=\"f\"",
         "Content-Disposition: form-data; name=\"a\"; filename=\"f\"\r\nContent-Type: text/plain\r\nX-New: 1",
+        "Content-Disposition: form-data; name=\"a\"; filename=\"f\"\r\nContent-Type: text/plain\x0c",
     ] {
         assert_ne!(base, of(other), "{other}");
     }
