@@ -4,9 +4,10 @@
 mod memory;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use memory::Memory;
-use semel::testing::contract::{claim, repeat, retain};
+use semel::testing::contract::{claim, list, repeat, retain};
 use semel::testing::mutant::MutantHarness;
 use semel::testing::simulation::{Check, simulate, simulate_mutant};
 use semel::testing::{Harness, Mutant, Scenario, model, run};
@@ -66,6 +67,32 @@ fn expiry_only_by_sweep_is_noticed() {
     killed(Mutant::ExpiryOnlyBySweep, &Scenario::stormy(), 40, &[Check::Expiry]);
 }
 
+#[test]
+fn asking_at_once_is_noticed() {
+    let mutant = Mutant::UnknownForLong;
+    killed(mutant, &Scenario::probing(), 20, &[Check::AsksInTime]);
+    killed(mutant, &Scenario::probing_sleepers(), 100, &[Check::AsksInTime, Check::EffectOnce]);
+}
+
+#[test]
+fn asking_without_a_fence_is_noticed() {
+    let mutant = Mutant::SettlesWithoutFence;
+    killed(mutant, &Scenario::probing(), 20, &[Check::OneAsks, Check::OneHolder]);
+    killed(mutant, &Scenario::probing(), 40, &[Check::OneAsks, Check::AsHeard]);
+    killed(mutant, &Scenario::probing_sleepers(), 20, &[Check::OneAsks, Check::Fenced]);
+}
+
+/// The hazard itself: true answers that come too soon. Nothing here breaks a rule but the time.
+#[test]
+fn a_probe_after_that_is_too_short_lets_an_effect_happen_twice() {
+    let hasty = Scenario { probe_after: Duration::from_millis(1), ..Scenario::probing_sleepers() };
+    let twice = (0..100).any(|seed| {
+        let violations = simulate(&hasty, seed).violations;
+        violations.iter().any(|violation| violation.check == Check::EffectOnce)
+    });
+    assert!(twice, "no effect is on its way when somebody asks");
+}
+
 /// The clause passes on the store and fails on its mutant.
 async fn clause_kills(mutant: Mutant, clause: impl AsyncFn(&dyn Harness)) {
     let memory = Memory::default();
@@ -98,6 +125,12 @@ async fn the_contract_suite_notices_every_mutant_that_is_one_of_stores() {
     .await;
     clause_kills(Mutant::ExpiryOnlyBySweep, async |harness| {
         retain::an_outcome_is_replayed_for_its_time(harness).await;
+    })
+    .await;
+    clause_kills(Mutant::UnknownForLong, async |harness| list::an_entry_shows_every_state(harness).await)
+        .await;
+    clause_kills(Mutant::SettlesWithoutFence, async |harness| {
+        claim::settling_takes_what_was_seen(harness).await;
     })
     .await;
     clause_kills(Mutant::ExpiryOnlyBySweep, async |harness| claim::a_lapsed_key_is_unknown(harness).await)

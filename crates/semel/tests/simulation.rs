@@ -36,6 +36,16 @@ fn stormy_rerun() {
 }
 
 #[test]
+fn probing() {
+    clean(|_| Scenario::probing(), 150);
+}
+
+#[test]
+fn probing_sleepers() {
+    clean(|_| Scenario::probing_sleepers(), 80);
+}
+
+#[test]
 fn mixed() {
     clean(Scenario::mixed, 150);
 }
@@ -86,4 +96,21 @@ fn everything_happens() {
     }
     assert!(count("lease lost") >= 5, "no run was stopped");
     assert!(count("complete refused") + count("release refused") >= 5, "no zombie settled");
+}
+
+#[test]
+fn everything_happens_to_those_who_ask() {
+    let reports: Vec<Report> = (0..60).map(|seed| simulate(&Scenario::probing(), seed)).collect();
+    let count = |what: &str| reports.iter().filter_map(|report| report.counts.get(what)).sum::<u64>();
+    let told = ["told that it took effect", "told that it took none", "told that nobody knows"];
+    let asked = ["asked by a request", "asked by the background"];
+    for what in told.iter().chain(&asked) {
+        assert!(count(what) >= 20, "{what}: {}", count(what));
+    }
+    for what in ["claim moved", "answer replay", "answer ran", "answer unknown", "answer in flight"] {
+        assert!(count(what) >= 5, "{what}: {}", count(what));
+    }
+    let (asked, told) = (asked.map(count), told.map(count));
+    let (asked, told) = (asked.iter().sum::<u64>(), told.iter().sum::<u64>());
+    assert!(asked >= told + 20, "{asked} questions, {told} answers: hardly one broke");
 }

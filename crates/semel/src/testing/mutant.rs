@@ -15,7 +15,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::{Key, Scope};
 use crate::store::{
     AttemptId, Cause, Claim, ClaimRequest, Cursor, Entry, Lease, Outcome, Purpose, Settlement, Store,
-    StoreError, Swept, View,
+    StoreError, Swept, View, Was,
 };
 
 /// Which rule is broken.
@@ -36,11 +36,15 @@ pub enum Mutant {
     FingerprintLostOnRelease,
     /// Leases and retention end when somebody sweeps.
     ExpiryOnlyBySweep,
+    /// What is unknown is said to have been so for a day, so that whoever asks about it asks at once.
+    UnknownForLong,
+    /// A claim that settles is given the lease that is there, and no fence of its own.
+    SettlesWithoutFence,
 }
 
 impl Mutant {
     /// Each once.
-    pub const ALL: [Mutant; 7] = [
+    pub const ALL: [Mutant; 9] = [
         Mutant::NoFence,
         Mutant::NoAttempt,
         Mutant::NoRenewal,
@@ -48,6 +52,8 @@ impl Mutant {
         Mutant::MismatchAfterInFlight,
         Mutant::FingerprintLostOnRelease,
         Mutant::ExpiryOnlyBySweep,
+        Mutant::UnknownForLong,
+        Mutant::SettlesWithoutFence,
     ];
 }
 
@@ -181,6 +187,26 @@ impl MutantStore {
         }
     }
 
+    async fn claim_unfenced(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let Purpose::Settle { seen, force } = request.purpose else { return self.inner.claim(request).await };
+        let entry = self.inner.find(&request.scope, &request.key).await?;
+        let Some(entry) = entry.filter(|entry| entry.fence == seen) else { return Ok(Claim::Moved) };
+        let was = match entry.view {
+            View::Unknown { .. } => Was::Unknown,
+            View::Dead { .. } => Was::Dead,
+            View::Running { .. } if force => Was::Running,
+            _ => return Ok(Claim::Moved),
+        };
+        let Entry { scope, key, fence, attempt, attempts, .. } = entry;
+        Ok(Claim::Acquired(Lease { scope, key, fence, attempt, attempts, was, doubt: false }))
+    }
+
+    fn seen(&self, entry: Entry) -> Entry {
+        let is_old = self.mutant == Mutant::UnknownForLong && matches!(entry.view, View::Unknown { .. });
+        let more = if is_old { Duration::from_secs(86_400) } else { Duration::ZERO };
+        Entry { age: entry.age + more, since: entry.since + more, ..entry }
+    }
+
     async fn remember(&self, lease: &Lease, outcome: &Outcome) -> Result<(), StoreError> {
         let bound = self.inner.find(&lease.scope, &lease.key).await?.and_then(|entry| entry.fingerprint);
         let name = (lease.scope.clone(), lease.key.clone());
@@ -208,6 +234,7 @@ impl Store for MutantStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         match (self.mutant, request.purpose) {
             (Mutant::NoAttempt, _) => self.claim_anew(request).await,
+            (Mutant::SettlesWithoutFence, _) => self.claim_unfenced(request).await,
             (Mutant::MismatchAfterInFlight, Purpose::Run { fingerprint, .. }) => {
                 self.claim_blindly(request, fingerprint).await
             }
@@ -250,11 +277,12 @@ impl Store for MutantStore {
     }
 
     async fn find(&self, scope: &Scope, key: &Key) -> Result<Option<Entry>, StoreError> {
-        self.inner.find(scope, key).await
+        Ok(self.inner.find(scope, key).await?.map(|entry| self.seen(entry)))
     }
 
     async fn unsettled(&self, after: Option<&Cursor>, limit: u32) -> Result<Vec<Entry>, StoreError> {
-        self.inner.unsettled(after, limit).await
+        let open = self.inner.unsettled(after, limit).await?;
+        Ok(open.into_iter().map(|entry| self.seen(entry)).collect())
     }
 
     async fn sweep(&self, limit: u32) -> Result<Swept, StoreError> {

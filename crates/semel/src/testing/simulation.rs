@@ -2,12 +2,14 @@
 //!
 //! Everything that a network and an operating system may do to them is drawn from the seed: answers that are
 //! lost, calls that fail, hang, or are carried out again much later; processes that die, sleep for longer than a
-//! lease, or are stopped; callers that hang up; a clock that steps; sweeps; operators who resolve what is
-//! unknown. A ledger watches what really happened and checks it ([`Check`]).
+//! lease, or are stopped; callers that hang up, and callers that wait for others; a clock that steps; sweeps;
+//! operators who resolve what is unknown; probes that find out the truth, or do not. A ledger watches what really
+//! happened and checks it ([`Check`]).
 //!
 //! ```text
 //!  callers ──> process (engine) ──> link: gate, delay, faults ──> witness ──> store (or a mutant of it)
-//!                  └──> effects ────────────────> ledger <────────────┘
+//!                  ├──> effects ────────────────> ledger <────────────┘
+//!                  └──> probe <─── the truth ────────┘
 //! ```
 //!
 //! Two runs of one seed do the same, to the last line of their traces: there is one thread, paused time, and no
@@ -18,6 +20,7 @@
 mod callers;
 mod chaos;
 mod ledger;
+mod oracle;
 mod process;
 mod witness;
 mod world;
@@ -75,6 +78,10 @@ pub struct Scenario {
     pub others_percent: u64,
     /// How many callers in a hundred hang up.
     pub hang_ups_percent: u64,
+    /// How many callers in a hundred wait for another attempt.
+    pub waits_percent: u64,
+    /// The policy's `probe_after`. The truth is that nothing happened *yet*: this is what makes it a lasting one.
+    pub probe_after: Duration,
     /// Processes die, and are stopped, and start anew.
     pub crashes: bool,
     /// Processes sleep for longer than a lease.
@@ -94,6 +101,12 @@ pub struct Scenario {
 /// How long a lease lasts here.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
+/// Longer than any effect may come after its lease has lapsed. A process that sleeps may sleep twice during a run,
+/// for 21 s each time, and a run takes effect within half of `run_millis_max`, 15 s; half a lease for the claim.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+/// The same where no process sleeps.
+const PROBE_AFTER_AWAKE: Duration = Duration::from_secs(12);
+
 impl Scenario {
     /// Nothing fails, but runs are longer than leases and callers hang up. Reruns are allowed, so that a lease that
     /// is lost for no reason shows as a second effect.
@@ -107,6 +120,8 @@ impl Scenario {
             run_millis_max: 20_000,
             others_percent: 10,
             hang_ups_percent: 30,
+            waits_percent: 20,
+            probe_after: PROBE_AFTER,
             crashes: false,
             sleepers: false,
             clock_steps: false,
@@ -153,6 +168,8 @@ impl Scenario {
             run_millis_max: 12_000,
             others_percent: 8,
             hang_ups_percent: 25,
+            waits_percent: 20,
+            probe_after: PROBE_AFTER,
             crashes: true,
             sleepers: true,
             clock_steps: true,
@@ -169,6 +186,32 @@ impl Scenario {
         Scenario { name: "stormy, rerun", on_unknown: OnUnknown::Rerun, ..Scenario::stormy() }
     }
 
+    /// Everything but sleeping processes and people, and what is unknown is asked about, soon.
+    #[must_use]
+    pub fn probing() -> Scenario {
+        Scenario {
+            name: "probing",
+            on_unknown: OnUnknown::Probe,
+            sleepers: false,
+            clock_steps: false,
+            operators: false,
+            probe_after: PROBE_AFTER_AWAKE,
+            ..Scenario::stormy()
+        }
+    }
+
+    /// Processes sleep in the middle of runs, of questions and of settlements, and what is unknown is asked about when
+    /// nobody can be on the way any more.
+    #[must_use]
+    pub fn probing_sleepers() -> Scenario {
+        Scenario {
+            name: "probing, sleepers",
+            sleepers: true,
+            probe_after: PROBE_AFTER,
+            ..Scenario::probing()
+        }
+    }
+
     /// Some of the storm, drawn from the seed: a fault that hides behind another one shows when that is switched
     /// off.
     #[must_use]
@@ -180,15 +223,23 @@ impl Scenario {
             delays: random.chance(50),
             delay_millis_max: *random.pick(&[0, 30, 1_000]),
         };
+        let clock_steps = random.chance(30);
+        let on_unknown = match random.below(100) {
+            0..40 => OnUnknown::Park,
+            40..70 => OnUnknown::Rerun,
+            // A clock that steps forward ends `probe_after` early: that is a limit, not a fault.
+            _ if clock_steps => OnUnknown::Park,
+            _ => OnUnknown::Probe,
+        };
         Scenario {
             name: "mixed",
-            on_unknown: if random.chance(70) { OnUnknown::Park } else { OnUnknown::Rerun },
+            on_unknown,
             weather,
             runs: *random.pick(&[Runs::AllKept, Runs::Certain, Runs::Any]),
             run_millis_max: *random.pick(&[100, 3_000, 15_000]),
             crashes: random.chance(50),
             sleepers: random.chance(50),
-            clock_steps: random.chance(30),
+            clock_steps,
             operators: random.chance(60),
             sweeps: random.chance(50),
             brief_retention: random.chance(30),
@@ -217,6 +268,7 @@ impl Scenario {
             replay_for: Duration::from_secs(replay_for),
             remember_for: Duration::from_secs(remember_for),
             attempts_max: self.attempts_max,
+            probe_after: self.probe_after,
             ..Policy::new(self.on_unknown)
         }
     }

@@ -66,7 +66,9 @@ impl World {
         let within = Duration::from_millis(random.below(self.scenario.run_millis_max + 100));
         let patience = if hangs_up { within } else { PATIENCE };
         let held = Arc::new(Mutex::new(None));
-        let asked = self.send(&process, &key, fingerprint, plan, held.clone());
+        let waits = random.chance(self.scenario.waits_percent);
+        let wait = if waits { Duration::from_millis(random.below(15_000)) } else { Duration::ZERO };
+        let asked = self.send(&process, &key, fingerprint, plan, wait, held.clone());
         if timeout(patience, asked).await.is_err() {
             self.ledger.note(format!("{} a caller hangs up", key.as_str()));
             let lease = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -85,7 +87,7 @@ impl World {
         ending: Ending,
     ) -> Answer<Value> {
         let plan = Plan { before: Duration::ZERO, after: Duration::ZERO, ending };
-        self.send(process, key, fingerprint, plan, Arc::default()).await
+        self.send(process, key, fingerprint, plan, Duration::ZERO, Arc::default()).await
     }
 
     async fn send(
@@ -94,12 +96,15 @@ impl World {
         key: &Key,
         fingerprint: Fingerprint,
         plan: Plan,
+        wait: Duration,
         held: Arc<Mutex<Option<Lease>>>,
     ) -> Answer<Value> {
         let run = self.ledger.next_run();
         let request = format!("{} request {run} of {fingerprint:?} to {}", key.as_str(), process.number);
         self.ledger.note(request);
-        let operation = Operation::new(sample::scope(), key.clone(), fingerprint, self.policy.clone());
+        let operation = Operation::new(sample::scope(), key.clone(), fingerprint, self.policy.clone())
+            .probe(self.oracle(process, "a request"))
+            .wait(wait);
         let (world, gate) = (self.clone(), process.gate.clone());
         let work = move |lease: Lease| async move {
             *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(lease.clone());

@@ -1,10 +1,12 @@
 //! What really happened, kept beside the system, and the checks on it.
 //!
 //! The ledger knows nothing of the rules in [`record`](crate::record). It watches from two sides: `keys` has what
-//! the store did, call by call; `effects` has what took effect and what callers were told.
+//! the store did, call by call; `effects` has what took effect and what callers were told; `questions` what probes
+//! asked and heard.
 
 mod effects;
 mod keys;
+mod questions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,7 +19,8 @@ use crate::environment::Timestamp;
 use crate::key::Key;
 use crate::store::{AttemptId, Outcome};
 
-use keys::Seen;
+use keys::{Attempt, Seen};
+use questions::Question;
 
 pub(super) use effects::Value;
 
@@ -34,8 +37,8 @@ pub enum Check {
     AttemptOver,
     /// What was completed, and what a caller was told of it, never changes.
     OutcomeStays,
-    /// With park, and where nothing fails, no key's effect takes place twice in its life, unless an operator
-    /// released it in between.
+    /// With park, with probe, and where nothing fails, no key's effect takes place twice in its life, unless an
+    /// operator released it in between.
     EffectOnce,
     /// All effects in a key's life are of one request.
     OneRequest,
@@ -51,8 +54,15 @@ pub enum Check {
     Truth,
     /// A run is stopped when its process is told that the lease is lost.
     Stopped,
-    /// When the faults are over everything ends, and what is unknown can be resolved.
+    /// When the faults are over everything ends, what a probe can find out is found out, and what is unknown can be
+    /// resolved.
     Ends,
+    /// Whoever asks about a key has a fence of its own, so only one asks at a time.
+    OneAsks,
+    /// Nobody asks about a key before it has been unknown for `probe_after`.
+    AsksInTime,
+    /// What a probe found out is what is written; without an answer the key stays as it was, cause and all.
+    AsHeard,
     /// Without crashes nothing ends unknown of which nobody said so, however many answers are lost.
     NothingUnknown,
 }
@@ -80,8 +90,9 @@ struct Book {
     keys: BTreeMap<Key, Seen>,
     /// The latest that the store's clock has shown: what was forgotten then is gone although the clock went back.
     latest: Timestamp,
-    /// In which life of its key an attempt got its lease, and whether it settles.
-    attempts: BTreeMap<AttemptId, (u32, bool)>,
+    /// How an attempt got its lease.
+    attempts: BTreeMap<AttemptId, Attempt>,
+    questions: BTreeMap<AttemptId, Question>,
     /// To which key and life an outcome belongs.
     outcomes: BTreeMap<Bytes, (Key, u32)>,
     /// What callers were told.
@@ -104,6 +115,7 @@ impl Ledger {
             keys: BTreeMap::new(),
             latest: Timestamp(i64::MIN),
             attempts: BTreeMap::new(),
+            questions: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             told: BTreeMap::new(),
             lost: BTreeSet::new(),
@@ -148,7 +160,7 @@ impl Ledger {
     pub(super) fn outcome(&self, key: &Key, by: &str, attempt: Option<AttemptId>) -> Outcome {
         let mut book = self.book();
         let life = match attempt {
-            Some(attempt) => book.attempts.get(&attempt).map_or(0, |(life, _)| *life),
+            Some(attempt) => book.attempts.get(&attempt).map_or(0, |attempt| attempt.life),
             None => book.keys.get(key).map_or(0, |seen| seen.life),
         };
         let bytes = Bytes::from(format!("{}/{life}/{by} {}", key.as_str(), book.outcomes.len()));

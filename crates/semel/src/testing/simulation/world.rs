@@ -28,6 +28,8 @@ const KEYS: usize = 14;
 const STORM: Duration = Duration::from_secs(60);
 /// Longer than everything that a run, a settlement or a delayed call may take after the storm.
 const AFTERMATH: Duration = Duration::from_secs(200);
+/// And as long as it takes until everything was asked about, with pauses that grew while nobody knew.
+const FINDING_OUT: Duration = Duration::from_secs(1_000);
 
 /// Everything that the players share.
 #[derive(Clone)]
@@ -54,7 +56,7 @@ impl World {
         mutant: Option<Arc<MutantStore>>,
     ) -> World {
         let random = Random::new(seed);
-        let ledger = Ledger::new(scenario.on_unknown == OnUnknown::Park || scenario.is_calm());
+        let ledger = Ledger::new(scenario.on_unknown != OnUnknown::Rerun || scenario.is_calm());
         let store = Arc::new(Witness::new(store, clock.clone(), ledger.clone()));
         let world = World {
             scenario,
@@ -100,12 +102,14 @@ impl World {
         let callers: Vec<_> =
             (0..CALLERS).map(|_| tokio::spawn(self.clone().caller(self.random.fork()))).collect();
         let chaos = self.chaos();
+        let probers = self.probers();
         sleep(STORM).await;
         self.calm_down(&chaos);
         for caller in callers {
             caller.await.expect("no caller panics");
         }
-        sleep(AFTERMATH).await;
+        sleep(if probers.is_empty() { AFTERMATH } else { FINDING_OUT }).await;
+        probers.iter().for_each(JoinHandle::abort);
         self.end().await;
         Report {
             violations: self.ledger.violations(),
@@ -113,6 +117,11 @@ impl World {
             effects: self.ledger.effects(),
             counts: self.ledger.counts(),
         }
+    }
+
+    /// Whether there are faults.
+    pub(super) fn is_stormy(&self) -> bool {
+        self.faults.load(Ordering::SeqCst)
     }
 
     fn calm_down(&self, chaos: &[JoinHandle<()>]) {
@@ -148,6 +157,9 @@ impl World {
         self.ledger.note(text.clone());
         match entry.view {
             View::Running { .. } => self.ledger.violated(Check::Ends, text),
+            View::Unknown { .. } if self.scenario.on_unknown == OnUnknown::Probe => {
+                self.ledger.violated(Check::Ends, format!("{text}, and nobody found out"));
+            }
             View::Unknown { .. } if self.scenario.is_steady() => {
                 self.ledger.violated(Check::NothingUnknown, text);
             }

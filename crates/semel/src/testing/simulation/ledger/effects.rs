@@ -38,7 +38,7 @@ impl Ledger {
         book.note(text.clone());
         let again = book.started.insert(run, lease.attempt);
         book.expect(again.is_none(), Check::Truth, || format!("{text}: it runs a second time"));
-        let life = book.attempts.get(&lease.attempt).map(|(life, _)| *life);
+        let life = book.attempts.get(&lease.attempt).map(|attempt| attempt.life);
         let seen = book.seen(&lease.key);
         let open = life == Some(seen.life) && seen.open_effects > 0;
         book.expect(lease.doubt || !open, Check::NoInvitation, || {
@@ -63,7 +63,7 @@ impl Ledger {
         let stopped = book.lost.contains(&lease.attempt);
         book.expect(!stopped, Check::Stopped, || format!("{text}: its process knew that the lease is lost"));
         let once = book.once;
-        let life = book.attempts.get(&lease.attempt).map(|(life, _)| *life);
+        let life = book.attempts.get(&lease.attempt).map(|attempt| attempt.life);
         let seen = book.seen(&lease.key);
         if life != Some(seen.life) {
             // A sleeper from a life that was forgotten meanwhile: past `remember_for` nothing is promised.

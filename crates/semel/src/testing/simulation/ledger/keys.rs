@@ -27,6 +27,8 @@ pub(super) struct Seen {
     forget_at: Option<Timestamp>,
     /// How the latest attempt ended.
     end: Option<End>,
+    /// When it was parked, if it was.
+    parked_at: Option<Timestamp>,
     /// How many effects there may be: one, and one more for each release by an operator.
     pub(super) allowed: u32,
     pub(super) effects: Vec<Fingerprint>,
@@ -35,6 +37,17 @@ pub(super) struct Seen {
     /// The fence by which an operator last vouched that nothing had happened. What an earlier attempt does
     /// nevertheless is the operator's mistake.
     pub(super) vouched_by: u64,
+}
+
+/// How an attempt got its lease.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    /// In which life of its key.
+    pub(super) life: u32,
+    /// Whether it settles.
+    settles: bool,
+    /// How long the key had been open then.
+    pub(super) open_for: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +159,7 @@ impl Book {
             self.granted(&mut seen, request, lease, now, &text);
         }
         seen.until = Some(now.after(request.lease_for));
-        (seen.forget_at, seen.end) = (None, None);
+        (seen.forget_at, seen.end, seen.parked_at) = (None, None, None);
         self.keys.insert(key, seen);
     }
 
@@ -179,7 +192,9 @@ impl Book {
             }
             Purpose::Settle { .. } => true,
         };
-        self.attempts.insert(request.attempt, (seen.life, settles));
+        // A lease that lapsed is still there.
+        let open_for = seen.until.or(seen.parked_at).map(|since| now.since(since));
+        self.attempts.insert(request.attempt, Attempt { life: seen.life, settles, open_for });
     }
 
     fn refused(&mut self, request: &ClaimRequest, answer: &Claim, now: Timestamp) {
@@ -216,7 +231,9 @@ impl Book {
     }
 
     fn ended(&mut self, lease: &Lease, settlement: &Settlement, now: Timestamp, text: &str) {
-        let settles = self.attempts.get(&lease.attempt).is_some_and(|(_, settles)| *settles);
+        let settles = self.attempts.get(&lease.attempt).is_some_and(|attempt| attempt.settles);
+        self.answered_as_heard(lease, settlement, text);
+        let asked = self.questions.contains_key(&lease.attempt);
         let Some(mut seen) = self.keys.remove(&lease.key) else { return };
         let holds = seen.holds(lease) && !seen.is_forgotten(self.latest);
         self.expect(holds, Check::Fenced, || format!("{text}: it holds nothing"));
@@ -236,7 +253,8 @@ impl Book {
             Settlement::Release { unbind, remember_for, .. } if seen.end != Some(End::Released) => {
                 seen.end = Some(End::Released);
                 seen.forget_at = Some(now.after(*remember_for));
-                if settles {
+                // A probe vouches for nothing: it has told the truth, and its time had come.
+                if settles && !asked {
                     seen.allowed += 1;
                     (seen.open_effects, seen.vouched_by) = (0, lease.fence.0);
                 }
@@ -245,7 +263,10 @@ impl Book {
                 }
             }
             Settlement::Release { .. } => {}
-            Settlement::Park { .. } => seen.end = Some(End::Unknown),
+            Settlement::Park { .. } => {
+                seen.end = Some(End::Unknown);
+                seen.parked_at.get_or_insert(now);
+            }
             Settlement::Bury { .. } => seen.end = Some(End::Dead),
         }
         seen.until = None;
