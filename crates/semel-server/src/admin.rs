@@ -1,4 +1,7 @@
 //! Health, readiness and metrics, on an address of their own.
+//!
+//! With a token, readiness and metrics are for those who have it. Health is for everybody who can connect: whoever
+//! watches whether a process lives should not need a secret for it, and it says nothing else.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,12 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gateway::Statement;
 
+mod token;
+
+pub use token::Token;
+
 /// What the admin address shows.
 #[derive(Clone)]
 pub struct Admin {
     pub engine: Engine,
     pub statement: Arc<Statement>,
     pub metrics: PrometheusHandle,
+    pub token: Option<Token>,
     pub stopping: CancellationToken,
 }
 
@@ -56,7 +64,11 @@ async fn answer(request: Request<Incoming>, admin: Admin) -> Result<Response<Ful
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n".into()));
     }
-    Ok(match request.uri().path() {
+    let path = request.uri().path();
+    if path != "/healthz" && admin.token.as_ref().is_some_and(|token| !token.is_in(request.headers())) {
+        return Ok(unauthorized());
+    }
+    Ok(match path {
         "/healthz" => response(StatusCode::OK, TEXT, "ok\n".into()),
         "/readyz" => ready(&admin).await,
         "/metrics" => response(StatusCode::OK, "text/plain; version=0.0.4", admin.metrics.render()),
@@ -75,6 +87,15 @@ async fn ready(admin: &Admin) -> Response<Full<Bytes>> {
     let text =
         serde_json::json!({ "ready": reason.is_none(), "reason": reason, "gateway": *admin.statement });
     response(status, "application/json", format!("{text}\n"))
+}
+
+/// The same for a token that is wrong as for none (RFC 6750, section 3).
+fn unauthorized() -> Response<Full<Bytes>> {
+    const CHALLENGE: header::HeaderValue = header::HeaderValue::from_static("Bearer realm=\"semel\"");
+    let text = "Authorization: Bearer with the token of --admin-token-file\n";
+    let mut response = response(StatusCode::UNAUTHORIZED, "text/plain; charset=utf-8", text.into());
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
+    response
 }
 
 fn response(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {

@@ -27,6 +27,8 @@ pub struct Cli {
 pub enum Command {
     /// Put the Idempotency-Key contract in front of an HTTP service
     Gateway(Box<Gateway>),
+    /// Check a configuration file; with a method and a path, show what holds for that request
+    CheckConfig(Box<CheckConfig>),
     /// List keys
     Keys(Keys),
     /// Show one key
@@ -48,6 +50,29 @@ pub struct Gateway {
     /// A TOML file with the same settings, written with underscores
     #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// `semel check-config`.
+#[derive(Debug, Args)]
+pub struct CheckConfig {
+    /// The gateway's TOML file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The method of a request
+    #[arg(value_name = "METHOD", requires = "path")]
+    pub method: Option<String>,
+    /// Its path, as it is sent
+    #[arg(value_name = "PATH")]
+    pub path: Option<String>,
+    /// Its host, where routes have hosts
+    #[arg(long, value_name = "HOST", requires = "path")]
+    pub host: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+    /// What stands over the file.
+    #[command(flatten, next_help_heading = "Over the file, as for `semel gateway`")]
+    pub settings: Settings,
 }
 
 /// Which store a command works on.

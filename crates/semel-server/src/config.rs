@@ -9,20 +9,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_http::Pattern;
+use semel_http::{Field, Pattern, Pointer};
 use serde::Deserialize;
 
 use crate::origin::Origin;
-use crate::values::{Address, Size, Span, Upstream, nearest};
+use crate::values::{Address, HttpVersion, Size, Span, Upstream, nearest};
 
 mod contract;
 mod effective;
+#[cfg(test)]
+mod example;
+mod probe;
+mod tls;
 mod words;
 
 pub use contract::Contract;
 pub use effective::Effective;
+pub use probe::{Piece, ProbeConfig, Template};
+pub use tls::{ClientAuthority, ClientCertificatePolicy, TlsFiles};
 pub use words::{
-    Guardable, Header, KeyPolicy, KeySyntax, List, LogLevel, Preset, Sameness, Status, UnknownChoice,
+    Guardable, Header, KeyPolicy, KeySyntax, List, LogLevel, One, Preset, Sameness, Status, StoreDown,
+    UnknownChoice,
 };
 
 /// What a user may set. Everything is optional here; [`Settings::resolve`] knows the defaults.
@@ -45,12 +52,27 @@ pub struct Settings {
     /// Where callers connect [default: 127.0.0.1:8080]
     #[arg(long, env = "SEMEL_LISTEN", value_name = "ADDRESS")]
     pub listen: Option<Address>,
+    /// The certificate that callers are shown, and those that lead to its root, in PEM: TLS ends here
+    #[arg(long, env = "SEMEL_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, env = "SEMEL_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Ask callers for a certificate that one of these has signed, in PEM
+    #[arg(long, env = "SEMEL_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether a caller must have one [default: required]
+    #[arg(long, env = "SEMEL_TLS_CLIENT_CERT", value_name = "POLICY")]
+    pub tls_client_cert: Option<ClientCertificatePolicy>,
     /// Where the records are kept [default: sqlite://semel.db]
     #[arg(long, env = "SEMEL_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// Where health, readiness and metrics are served [default: 127.0.0.1:9901]
     #[arg(long, env = "SEMEL_ADMIN", value_name = "ADDRESS")]
     pub admin: Option<Address>,
+    /// A file with the Bearer token of readiness and metrics; needed where the admin address is not of this machine
+    #[arg(long, env = "SEMEL_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub admin_token_file: Option<PathBuf>,
     /// The service's name, part of every key's scope [default: default]
     #[arg(long, env = "SEMEL_SERVICE", value_name = "NAME")]
     pub service: Option<String>,
@@ -66,9 +88,39 @@ pub struct Settings {
     /// Headers that carry the key too, beside Idempotency-Key
     #[arg(long, env = "SEMEL_KEY_ALIASES", value_name = "LIST")]
     pub key_aliases: Option<List<Header>>,
+    /// The fields that a missing key is made of, where the key is 'derive': json:/order_id, header:x-order, ...
+    #[arg(long, env = "SEMEL_DERIVE", value_name = "LIST")]
+    pub derive: Option<List<Field>>,
+    /// Where the key stands in the body: json:/request_id, form:request_id or xml:RequestId
+    #[arg(long, env = "SEMEL_KEY_FIELD", value_name = "FIELD")]
+    pub key_field: Option<One<Field>>,
+    /// Take keys of the shape of a ULID for ULIDs, and refuse those that are too old
+    #[arg(long, env = "SEMEL_ULID", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
+    pub ulid: Option<bool>,
     /// How two requests are compared [default: exact]
     #[arg(long, env = "SEMEL_FINGERPRINT", value_name = "LIST")]
     pub fingerprint: Option<List<Sameness>>,
+    /// JSON pointers to what does not count when JSON is compared
+    #[arg(long, env = "SEMEL_IGNORE", value_name = "LIST")]
+    pub ignore: Option<List<Pointer>>,
+    /// JSON pointers to what is not kept of an answer
+    #[arg(long, env = "SEMEL_REDACT", value_name = "LIST")]
+    pub redact: Option<List<Pointer>>,
+    /// Keep nothing of an answer's body; a retry is told that it was done
+    #[arg(long, env = "SEMEL_KEEP_NO_BODY", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
+    pub keep_no_body: Option<bool>,
+    /// The longest wait for the first attempt that a retry may ask for by Prefer: wait [default: 0s]
+    #[arg(long, env = "SEMEL_WAIT_MAX", value_name = "DURATION")]
+    pub wait_max: Option<Span>,
+    /// What happens to guarded requests while the store is away [default: refuse]
+    #[arg(long, env = "SEMEL_STORE_DOWN", value_name = "CHOICE")]
+    pub store_down: Option<StoreDown>,
+    /// Guard nothing; count what would have been
+    #[arg(long, env = "SEMEL_OBSERVE", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
+    pub observe: Option<bool>,
+    /// Refuse what would weaken the guarantee: needs auth_check, forbids rerun and bypass
+    #[arg(long, env = "SEMEL_CRITICAL", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
+    pub critical: Option<bool>,
     /// A choice of statuses [default: default]
     #[arg(long, env = "SEMEL_PRESET", value_name = "PRESET")]
     pub preset: Option<Preset>,
@@ -93,6 +145,24 @@ pub struct Settings {
     /// What happens to an operation that may or may not have taken effect [default: park]
     #[arg(long, env = "SEMEL_ON_UNKNOWN", value_name = "CHOICE")]
     pub on_unknown: Option<UnknownChoice>,
+    /// Where to ask whether an operation took effect: /charges?key={key}, or http://HOST:PORT/charges/{key}
+    #[arg(long, env = "SEMEL_PROBE", value_name = "TEMPLATE")]
+    pub probe: Option<One<Template>>,
+    /// Statuses of its answer that mean that it took effect
+    #[arg(long, env = "SEMEL_PROBE_KEEP", value_name = "LIST")]
+    pub probe_keep: Option<List<Status>>,
+    /// Statuses of its answer that mean that it took none
+    #[arg(long, env = "SEMEL_PROBE_RELEASE", value_name = "LIST")]
+    pub probe_release: Option<List<Status>>,
+    /// How long an operation is unknown before it is asked about: longer than one may be under way [default: 30s]
+    #[arg(long, env = "SEMEL_PROBE_AFTER", value_name = "DURATION")]
+    pub probe_after: Option<Span>,
+    /// How long one question may take [default: 5s]
+    #[arg(long, env = "SEMEL_PROBE_WITHIN", value_name = "DURATION")]
+    pub probe_within: Option<Span>,
+    /// A file with the Bearer token of the questions
+    #[arg(long, env = "SEMEL_PROBE_TOKEN_FILE", value_name = "FILE")]
+    pub probe_token_file: Option<PathBuf>,
     /// How long a caller waits for the service [default: 30s]
     #[arg(long, env = "SEMEL_UPSTREAM_TIMEOUT", value_name = "DURATION")]
     pub upstream_timeout: Option<Span>,
@@ -102,6 +172,13 @@ pub struct Settings {
     /// How old an idle connection to the service may be and still carry a request [default: 1s]
     #[arg(long, env = "SEMEL_UPSTREAM_IDLE", value_name = "DURATION")]
     pub upstream_idle: Option<Span>,
+    /// Which HTTP is spoken to the service: auto is 1 on clear text, and what the service chooses over TLS
+    /// [default: auto]
+    #[arg(long, env = "SEMEL_UPSTREAM_HTTP", value_name = "VERSION")]
+    pub upstream_http: Option<HttpVersion>,
+    /// The only authorities that an https service is trusted by, in PEM [default: those of this system]
+    #[arg(long, env = "SEMEL_UPSTREAM_CA", value_name = "FILE")]
+    pub upstream_ca: Option<PathBuf>,
     /// How long a lease lasts; it is renewed at a third of that [default: 30s]
     #[arg(long, env = "SEMEL_LEASE", value_name = "DURATION")]
     pub lease: Option<Span>,
@@ -117,6 +194,12 @@ pub struct Settings {
     /// The largest response body that is kept for replay [default: 1MiB]
     #[arg(long, env = "SEMEL_KEPT_BYTES_MAX", value_name = "SIZE")]
     pub kept_bytes_max: Option<Size>,
+    /// Claims of one scope that are open at once [default: 10000]
+    #[arg(long, env = "SEMEL_OPEN_CLAIMS_MAX", value_name = "NUMBER")]
+    pub open_claims_max: Option<u32>,
+    /// New keys of one scope in a second [default: 100000]
+    #[arg(long, env = "SEMEL_NEW_KEYS_PER_SECOND_MAX", value_name = "NUMBER")]
+    pub new_keys_per_second_max: Option<u32>,
     /// How long a stopping gateway waits for what runs [default: 25s]
     #[arg(long, env = "SEMEL_DRAIN_FOR", value_name = "DURATION")]
     pub drain_for: Option<Span>,
@@ -142,12 +225,16 @@ pub struct Settings {
 #[allow(missing_docs, reason = "each is described at its field in `Settings`")]
 pub struct Config {
     pub listen: Address,
+    pub tls: Option<TlsFiles>,
     pub store: String,
     pub admin: Address,
+    pub admin_token_file: Option<PathBuf>,
     pub service: String,
     pub upstream_idle: Duration,
+    pub bounds: semel::Bounds,
     pub drain_for: Duration,
     pub workers: usize,
+    pub log: LogLevel,
     pub cors_origins: Vec<Origin>,
     pub cors_credentials: bool,
     pub no_migrate: bool,
@@ -174,11 +261,22 @@ impl Settings {
     /// Fills what is not set here from `other`.
     #[must_use]
     pub fn or(self, other: Settings) -> Settings {
+        self.merged(other).0
+    }
+
+    /// The names of all settings, as TOML has them, and whether each is set here.
+    pub fn names(&self) -> Vec<(&'static str, bool)> {
+        let named = |(field, is_set)| (if field == "pattern" { "match" } else { field }, is_set);
+        self.clone().merged(Settings::default()).1.into_iter().map(named).collect()
+    }
+
+    fn merged(self, other: Settings) -> (Settings, Vec<(&'static str, bool)>) {
         // Taken apart field by field, so that a setting left out here does not compile.
         macro_rules! first_set {
             ($($field:ident),* $(,)?) => {{
                 let Settings { $($field),* } = self;
-                Settings { $($field: $field.or(other.$field)),* }
+                let names = vec![$((stringify!($field), $field.is_some())),*];
+                (Settings { $($field: $field.or(other.$field)),* }, names)
             }};
         }
         first_set!(
@@ -187,14 +285,29 @@ impl Settings {
             host,
             route,
             listen,
+            tls_cert,
+            tls_key,
+            tls_client_ca,
+            tls_client_cert,
             store,
             admin,
+            admin_token_file,
             service,
             methods,
             key,
             key_syntax,
             key_aliases,
+            derive,
+            key_field,
+            ulid,
             fingerprint,
+            ignore,
+            redact,
+            keep_no_body,
+            wait_max,
+            store_down,
+            observe,
+            critical,
             preset,
             kept,
             released,
@@ -203,14 +316,24 @@ impl Settings {
             mismatch_status,
             attempts_max,
             on_unknown,
+            probe,
+            probe_keep,
+            probe_release,
+            probe_after,
+            probe_within,
+            probe_token_file,
             upstream_timeout,
             late_answer_for,
             upstream_idle,
+            upstream_http,
+            upstream_ca,
             lease,
             replay_for,
             remember_for,
             body_bytes_max,
             kept_bytes_max,
+            open_claims_max,
+            new_keys_per_second_max,
             drain_for,
             workers,
             log,
@@ -251,6 +374,7 @@ impl Settings {
         if self.workers == Some(0) {
             return Err("--workers must be at least 1".into());
         }
+        let tls = tls::files(&self)?;
         let otherwise = Contract::of(&self, None)?;
         let routes = self.route.iter().flatten().map(|route| self.resolve_route(route));
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
@@ -258,12 +382,16 @@ impl Settings {
         let (cors_origins, cors_credentials) = cors(self.cors_origins, self.cors_credentials)?;
         Ok(Config {
             listen: self.listen.unwrap_or(Address(([127, 0, 0, 1], 8080).into())),
+            tls,
             store: self.store.unwrap_or_else(|| STORE.to_owned()),
-            admin: self.admin.unwrap_or(Address(([127, 0, 0, 1], 9901).into())),
+            admin: admin(self.admin, self.admin_token_file.is_some())?,
+            admin_token_file: self.admin_token_file,
             service: service(self.service)?,
             upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
+            bounds: bounds(self.open_claims_max, self.new_keys_per_second_max)?,
             drain_for: span(self.drain_for, Duration::from_secs(25)),
             workers: self.workers.map_or_else(half_the_cores, usize::from),
+            log: self.log.unwrap_or(LogLevel::Info),
             cors_origins,
             cors_credentials,
             no_migrate: self.no_migrate.unwrap_or(false),
@@ -297,10 +425,17 @@ impl Settings {
         let settings = first!(
             route,
             listen,
+            tls_cert,
+            tls_key,
+            tls_client_ca,
+            tls_client_cert,
             store,
             admin,
+            admin_token_file,
             service,
             upstream_idle,
+            open_claims_max,
+            new_keys_per_second_max,
             drain_for,
             workers,
             log,
@@ -313,9 +448,11 @@ impl Settings {
 }
 
 impl RouteConfig {
-    /// What it is called in the log and in the metrics: its host and its pattern.
+    /// What it is called: its methods, its host and its pattern. No two routes have the same.
     pub fn name(&self) -> Arc<str> {
-        [self.host.as_deref().unwrap_or_default(), self.pattern.as_str()].concat().into()
+        let methods: Vec<&str> = self.contract.methods.iter().map(http::Method::as_str).collect();
+        let host = self.host.as_deref().unwrap_or_default();
+        [&methods.join(","), " ", host, self.pattern.as_str()].concat().into()
     }
 }
 
@@ -354,6 +491,27 @@ pub fn layered(settings: Settings, file: Option<&PathBuf>) -> Result<Settings, S
         Some(file) => Ok(settings.or(Settings::read(file)?)),
         None => Ok(settings),
     }
+}
+
+/// What stands there says how the gateway is built and what goes through it.
+fn admin(address: Option<Address>, has_token: bool) -> Result<Address, String> {
+    let address = address.unwrap_or(Address(([127, 0, 0, 1], 9901).into()));
+    if !has_token && !address.0.ip().to_canonical().is_loopback() {
+        return Err(format!("--admin {address} can be reached from other machines: it needs --admin-token-file FILE"));
+    }
+    Ok(address)
+}
+
+fn bounds(open_claims: Option<u32>, new_keys: Option<u32>) -> Result<semel::Bounds, String> {
+    let defaults = semel::Bounds::default();
+    let bounds = semel::Bounds {
+        open_claims_max: open_claims.unwrap_or(defaults.open_claims_max),
+        new_keys_a_second_max: new_keys.unwrap_or(defaults.new_keys_a_second_max),
+    };
+    if bounds.open_claims_max == 0 || bounds.new_keys_a_second_max == 0 {
+        return Err("--open-claims-max and --new-keys-per-second-max must be at least 1".into());
+    }
+    Ok(bounds)
 }
 
 /// The name stands between colons in the scope.

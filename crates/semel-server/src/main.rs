@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use semel_store::ConnectError;
 
 mod admin;
+mod check_config;
 mod cli;
 mod config;
 mod failpoint;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     };
     let done = match command {
         cli::Command::Gateway(args) => gateway::run(*args),
+        cli::Command::CheckConfig(args) => check_config::run(*args),
         cli::Command::Keys(args) => operator::run(operator::keys(args)),
         cli::Command::Show(args) => operator::run(operator::show(args)),
         cli::Command::Resolve(args) => operator::run(operator::resolve(args)),

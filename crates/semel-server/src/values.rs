@@ -127,9 +127,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// The service behind the gateway: `http://HOST` or `http://HOST:PORT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The service behind the gateway: `http://HOST`, `https://HOST`, with or without a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream {
+    /// Whether TLS is spoken to it.
+    pub secure: bool,
     /// A name or an address; IPv6 without its brackets.
     pub host: String,
     /// The port.
@@ -140,23 +142,23 @@ impl FromStr for Upstream {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Upstream, String> {
-        const FORM: &str = "an upstream is written http://127.0.0.1:9000";
+        const FORM: &str = "an upstream is written http://127.0.0.1:9000 or https://shop.example";
         let Ok(url) = url::Url::parse(text) else { return Err(no_url(text, FORM)) };
         // `http:/host` and `http:host` are read as URLs too.
-        let lenient = url.scheme() == "http" && !text.to_ascii_lowercase().starts_with("http://");
-        if lenient {
+        let scheme = matches!(url.scheme(), "http" | "https").then(|| format!("{}://", url.scheme()));
+        if scheme.is_some_and(|scheme| !text.to_ascii_lowercase().starts_with(&scheme)) {
             return Err(format!("{FORM}; did you mean '{}'?", url.as_str().trim_end_matches('/')));
         }
-        match url.scheme() {
-            "http" => {}
-            "https" => return Err("https upstreams are not in this version yet; use http://".into()),
+        let secure = match url.scheme() {
+            "http" => false,
+            "https" => true,
             other => {
                 return Err(match nearest(other, ["http", "https"]) {
-                    Some(_) => format!("{FORM}; did you mean '{}'?", text.replacen(other, "http", 1)),
+                    Some(near) => format!("{FORM}; did you mean '{}'?", text.replacen(other, near, 1)),
                     None => no_url(text, FORM),
                 });
             }
-        }
+        };
         if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
             return Err(format!("{FORM}, without a path: the caller's path is kept"));
         }
@@ -168,7 +170,7 @@ impl FromStr for Upstream {
             Some(host) => host.to_string(),
             None => return Err(FORM.into()),
         };
-        Ok(Upstream { host, port: url.port_or_known_default().unwrap_or(80) })
+        Ok(Upstream { secure, host, port: url.port_or_known_default().unwrap_or(80) })
     }
 }
 
@@ -185,11 +187,53 @@ fn no_url(text: &str, form: &str) -> String {
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
         if self.host.contains(':') {
-            write!(f, "http://[{}]:{}", self.host, self.port)
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
         } else {
-            write!(f, "http://{}:{}", self.host, self.port)
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
         }
+    }
+}
+
+/// Which HTTP is spoken to the service: `auto`, `1` or `2`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum HttpVersion {
+    /// HTTP/1.1 on clear text; over TLS what the service chooses.
+    #[default]
+    Auto,
+    /// HTTP/1.1.
+    One,
+    /// HTTP/2, on clear text without asking first.
+    Two,
+}
+
+impl FromStr for HttpVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HttpVersion, String> {
+        const FORM: &str = "it is auto, 1 or 2";
+        match text {
+            "auto" => Ok(HttpVersion::Auto),
+            "1" => Ok(HttpVersion::One),
+            "2" => Ok(HttpVersion::Two),
+            "1.1" | "http/1.1" | "http1" | "h1" => Err(format!("{FORM}; did you mean '1'?")),
+            "2.0" | "http/2" | "http2" | "h2" | "h2c" => Err(format!("{FORM}; did you mean '2'?")),
+            other => Err(match nearest(other, ["auto"]) {
+                Some(near) => format!("{FORM}; did you mean '{near}'?"),
+                None => FORM.into(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for HttpVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HttpVersion::Auto => "auto",
+            HttpVersion::One => "1",
+            HttpVersion::Two => "2",
+        })
     }
 }
 
@@ -215,7 +259,7 @@ macro_rules! from_toml {
     )*};
 }
 
-from_toml!(Span, Address, Upstream, Size);
+from_toml!(Span, Address, Upstream, HttpVersion, Size);
 
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "it is written in quotes")]
@@ -275,12 +319,32 @@ mod tests {
             ("htp://127.0.0.1:9000", "http://127.0.0.1:9000"),
             ("http:/127.0.0.1:9000", "http://127.0.0.1:9000"),
             ("http:127.0.0.1:9000", "http://127.0.0.1:9000"),
+            ("htps://shop.example", "https://shop.example"),
+            ("https:shop.example", "https://shop.example"),
         ] {
             let error = typo.parse::<Upstream>().unwrap_err();
             assert!(error.contains(&format!("'{meant}'")), "{typo}: {error}");
         }
         assert!("http://127.0.0.1:9000/base".parse::<Upstream>().unwrap_err().contains("without a path"));
-        assert_eq!("http://[::1]:9000".parse::<Upstream>().unwrap().to_string(), "http://[::1]:9000");
+        for (text, written) in [
+            ("http://[::1]:9000", "http://[::1]:9000"),
+            ("http://shop.example", "http://shop.example:80"),
+            ("https://shop.example", "https://shop.example:443"),
+            ("https://[::1]", "https://[::1]:443"),
+        ] {
+            assert_eq!(text.parse::<Upstream>().unwrap().to_string(), written);
+        }
+    }
+
+    #[test]
+    fn a_bad_http_version_names_the_nearest_one() {
+        for version in [HttpVersion::Auto, HttpVersion::One, HttpVersion::Two] {
+            assert_eq!(version.to_string().parse(), Ok(version));
+        }
+        for (typo, meant) in [("h2", "2"), ("http/2", "2"), ("1.1", "1"), ("atuo", "auto")] {
+            assert!(typo.parse::<HttpVersion>().unwrap_err().ends_with(&format!("'{meant}'?")), "{typo}");
+        }
+        assert!("3".parse::<HttpVersion>().is_err());
     }
 
     #[test]

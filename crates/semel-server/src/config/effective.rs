@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Contract, RouteConfig};
+use super::{Config, Contract, RouteConfig};
 use crate::values::{Size, Span};
 
 /// Settings by their names, as TOML and JSON have them.
@@ -24,10 +24,21 @@ impl Contract {
         let words = |list: &mut dyn Iterator<Item = String>| json!(list.collect::<Vec<_>>());
         BTreeMap::from([
             ("upstream", json!(self.upstream.to_string())),
+            ("upstream_http", json!(self.upstream_http.to_string())),
             ("methods", words(&mut self.methods.iter().map(ToString::to_string))),
             ("key", json!(self.key.to_string())),
             ("key_syntax", json!(self.key_syntax.to_string())),
             ("key_aliases", words(&mut self.key_names.iter().skip(1).map(ToString::to_string))),
+            ("derive", words(&mut self.derive.iter().map(ToString::to_string))),
+            ("key_field", json!(self.key_field.as_ref().map(ToString::to_string))),
+            ("ulid", json!(self.ulid)),
+            ("ignore", words(&mut self.ignore.iter().map(ToString::to_string))),
+            ("redact", words(&mut self.redact.iter().map(ToString::to_string))),
+            ("keep_no_body", json!(self.keep_no_body)),
+            ("wait_max", json!(Span(self.wait_max).to_string())),
+            ("store_down", json!(self.store_down.to_string())),
+            ("observe", json!(self.observe)),
+            ("critical", json!(self.critical)),
             ("fingerprint", words(&mut self.fingerprint.iter().map(ToString::to_string))),
             ("preset", json!(self.preset.to_string())),
             ("kept", statuses(&self.statuses.kept)),
@@ -36,6 +47,11 @@ impl Contract {
             ("in_flight_status", json!(self.in_flight_status.as_u16())),
             ("mismatch_status", json!(self.mismatch_status.as_u16())),
             ("on_unknown", json!(policy.on_unknown.as_str())),
+            ("probe", json!(self.probe.as_ref().map(|probe| probe.template.to_string()))),
+            ("probe_keep", statuses(self.probe.as_ref().map_or(&[], |probe| &probe.keep))),
+            ("probe_release", statuses(self.probe.as_ref().map_or(&[], |probe| &probe.release))),
+            ("probe_after", json!(Span(policy.probe_after).to_string())),
+            ("probe_within", json!(Span(policy.probe_within).to_string())),
             ("attempts_max", json!(policy.attempts_max)),
             ("lease", json!(Span(policy.lease_for).to_string())),
             ("upstream_timeout", json!(Span(self.upstream_timeout).to_string())),
@@ -44,6 +60,28 @@ impl Contract {
             ("remember_for", json!(Span(policy.remember_for).to_string())),
             ("body_bytes_max", json!(Size(self.body_bytes_max).to_string())),
             ("kept_bytes_max", json!(Size(self.kept_bytes_max).to_string())),
+        ])
+    }
+}
+
+impl Config {
+    /// What is one for the whole gateway.
+    pub fn effective(&self) -> Effective {
+        let origins: Vec<&str> = self.cors_origins.iter().map(|origin| &*origin.0).collect();
+        BTreeMap::from([
+            ("listen", json!(self.listen.to_string())),
+            ("store", json!(self.store)),
+            ("admin", json!(self.admin.to_string())),
+            ("service", json!(self.service)),
+            ("upstream_idle", json!(Span(self.upstream_idle).to_string())),
+            ("open_claims_max", json!(self.bounds.open_claims_max)),
+            ("new_keys_per_second_max", json!(self.bounds.new_keys_a_second_max)),
+            ("drain_for", json!(Span(self.drain_for).to_string())),
+            ("workers", json!(self.workers)),
+            ("log", json!(self.log.to_string())),
+            ("cors_origins", json!(origins)),
+            ("cors_credentials", json!(self.cors_credentials)),
+            ("no_migrate", json!(self.no_migrate)),
         ])
     }
 }

@@ -71,6 +71,16 @@ pub enum Sameness {
     Multipart,
 }
 
+/// What happens to guarded requests while the store is away (H9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreDown {
+    /// They are refused with 503: nothing runs unguarded
+    Refuse,
+    /// They go through unguarded, marked and counted: a retry may take effect twice
+    Bypass,
+}
+
 /// What is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -85,6 +95,10 @@ pub enum LogLevel {
 /// Several values: an array in TOML, with commas between them elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
+
+/// A value of a type that another crate made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct One<T>(pub T);
 
 /// A status of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,15 +155,30 @@ impl fmt::Display for Status {
     }
 }
 
-impl<T: FromStr<Err = String>> FromStr for List<T> {
+impl<T: FromStr<Err: fmt::Display>> FromStr for List<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<List<T>, String> {
-        text.split(',').map(|item| item.trim().parse()).collect::<Result<_, _>>().map(List)
+        let parse = |item: &str| item.trim().parse().map_err(|error| format!("{error}"));
+        text.split(',').map(parse).collect::<Result<_, _>>().map(List)
     }
 }
 
-impl<'de, T: FromStr<Err = String>> Deserialize<'de> for List<T> {
+impl<T: FromStr<Err: fmt::Display>> FromStr for One<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<One<T>, String> {
+        text.parse().map(One).map_err(|error| format!("{error}"))
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for One<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<One<T>, D::Error> {
+        Item::deserialize(deserializer)?.parse().map(One).map_err(de::Error::custom)
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List<T>, D::Error> {
         let items = match Written::deserialize(deserializer)? {
             Written::One(item) => vec![item],
@@ -174,11 +203,12 @@ enum Item {
 }
 
 impl Item {
-    fn parse<T: FromStr<Err = String>>(&self) -> Result<T, String> {
-        match self {
+    fn parse<T: FromStr<Err: fmt::Display>>(&self) -> Result<T, String> {
+        let parsed = match self {
             Item::Number(number) => number.to_string().parse(),
             Item::Text(text) => text.parse(),
-        }
+        };
+        parsed.map_err(|error: T::Err| error.to_string())
     }
 }
 
@@ -220,13 +250,13 @@ macro_rules! as_written {
     )*};
 }
 
-as_written!(KeyPolicy, KeySyntax, UnknownChoice, Preset, Sameness);
+as_written!(KeyPolicy, KeySyntax, UnknownChoice, Preset, Sameness, StoreDown, LogLevel);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn list<T: FromStr<Err = String>>(text: &str) -> Result<List<T>, String> {
+    fn list<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<List<T>, String> {
         text.parse()
     }
 

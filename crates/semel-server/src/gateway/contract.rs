@@ -2,40 +2,45 @@
 
 use std::sync::Arc;
 
-use semel_http::{Options, Route, Routes, Settings};
+use semel_http::{Comparison, Options, Routes, Settings};
 
-use super::statement::POLICY_PATH;
-use crate::config::{Config, Contract, KeyPolicy, KeySyntax, RouteConfig};
+use super::probe::Questions;
+use super::page::POLICY_PATH;
+use crate::config::{Config, Contract, KeyPolicy, KeySyntax, RouteConfig, Sameness, StoreDown};
 
-/// The routes, in the order of the file.
+/// The routes, in the order of the file. Without their questions they are checked, and no more.
 ///
 /// # Errors
 ///
 /// One line that says what does not fit, and in which route.
-pub fn routes(config: &Config) -> Result<Routes, String> {
-    let otherwise = settings(config, &config.otherwise, None)?;
+pub fn routes(config: &Config, questions: &Questions) -> Result<Routes, String> {
+    let otherwise = settings(config, questions, &config.otherwise, None)?;
     let routes = config.routes.iter().map(|route| {
         let named = |error| format!("route {}: {error}", route.pattern);
-        let settings = settings(config, &route.contract, Some(route)).map_err(named)?;
-        Ok(Route { pattern: route.pattern.clone(), host: route.host.clone(), settings })
+        settings(config, questions, &route.contract, Some(route)).map_err(named)
     });
     Ok(Routes::new(routes.collect::<Result<_, String>>()?, otherwise))
 }
 
 fn settings(
     config: &Config,
+    questions: &Questions,
     contract: &Contract,
     route: Option<&RouteConfig>,
 ) -> Result<Arc<Settings>, String> {
     let mut options = Options::new(contract.policy.clone());
     options.name = route.map(RouteConfig::name);
+    if let Some(route) = route {
+        options.pattern = route.pattern.clone();
+        options.host.clone_from(&route.host);
+    }
     options.service.clone_from(&config.service);
     options.key = match contract.key {
         KeyPolicy::Optional => semel_http::KeyPolicy::Optional,
         KeyPolicy::Required => semel_http::KeyPolicy::Required,
-        KeyPolicy::Derive | KeyPolicy::Generate | KeyPolicy::Natural => {
-            return Err(format!("--key {} is not in this version yet", contract.key));
-        }
+        KeyPolicy::Derive => semel_http::KeyPolicy::Derive(contract.derive.clone()),
+        KeyPolicy::Generate => semel_http::KeyPolicy::Generate,
+        KeyPolicy::Natural => semel_http::KeyPolicy::Natural,
     };
     options.key_syntax = match contract.key_syntax {
         KeySyntax::Lenient => semel_http::Syntax::Lenient,
@@ -43,6 +48,18 @@ fn settings(
     };
     options.methods.clone_from(&contract.methods);
     options.key_names.clone_from(&contract.key_names);
+    options.key_field.clone_from(&contract.key_field);
+    options.ulid = contract.ulid;
+    options.comparison = Comparison {
+        json: contract.fingerprint.contains(&Sameness::Json),
+        multipart: contract.fingerprint.contains(&Sameness::Multipart),
+        ignore: contract.ignore.clone(),
+    };
+    options.keeping = contract.keeping();
+    options.probe = questions.of(options.host.as_deref(), &options.pattern, contract);
+    options.wait_max = contract.wait_max;
+    options.bypass = contract.store_down == StoreDown::Bypass;
+    options.observe = contract.observe;
     options.statuses = contract.statuses.clone();
     options.in_flight_status = contract.in_flight_status;
     options.mismatch_status = contract.mismatch_status;

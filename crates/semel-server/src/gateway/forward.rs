@@ -1,27 +1,76 @@
 //! The service behind the gateway, as the innermost tower service: what `semel-http` calls to run a request.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use semel::BoxError;
-use semel_http::{Body, NotSent, remove_hop_by_hop};
+use semel_http::{Body, NotSent, RouteName, remove_hop_by_hop};
 use tower_service::Service;
 
+use super::tls::Connector;
 use super::upstream::{Arriving, Connections, SendError};
+use crate::config::{Config, Contract};
 
-/// Sends each request on, once.
+/// Sends each request on, once, to the service of its route.
 #[derive(Debug, Clone)]
 pub struct Forward {
+    otherwise: Target,
+    routes: Arc<HashMap<Arc<str>, Target>>,
+}
+
+/// A service, and how long it is waited for.
+#[derive(Debug, Clone)]
+struct Target {
     connections: Connections,
     /// How long the caller of a request that is not guarded waits for the head of its response, once its body stands
     /// still. A guarded one is listened to for longer than its caller waits, which is the engine's business.
     unguarded_within: Duration,
+}
+
+/// How services are reached over TLS: one for each file of authorities, one for those of this system.
+#[derive(Debug, Default)]
+pub struct Connectors(HashMap<Option<PathBuf>, Connector>);
+
+impl Connectors {
+    /// Those that the configuration needs. A file that is named is read, also where nothing needs it yet.
+    ///
+    /// # Errors
+    ///
+    /// One line that names what is missing.
+    pub fn load(config: &Config) -> Result<Connectors, String> {
+        let mut connectors = HashMap::new();
+        for contract in contracts(config) {
+            let authority = &contract.upstream_ca;
+            if (contract.upstream.secure || authority.is_some()) && !connectors.contains_key(authority) {
+                connectors.insert(authority.clone(), Connector::load(authority.as_deref())?);
+            }
+        }
+        Ok(Connectors(connectors))
+    }
+
+    /// New connections to the service of a contract.
+    pub fn connections(&self, contract: &Contract, idle_for: Duration) -> Connections {
+        Connections::new(contract.upstream.clone(), contract.upstream_http, self.of(contract), idle_for)
+    }
+
+    fn of(&self, contract: &Contract) -> Option<Connector> {
+        self.0.get(&contract.upstream_ca).filter(|_| contract.upstream.secure).cloned()
+    }
+}
+
+/// Those of the routes, and of their probes where these are asked elsewhere.
+fn contracts(config: &Config) -> impl Iterator<Item = Contract> {
+    let routes = config.routes.iter().map(|route| &route.contract);
+    let all = std::iter::once(&config.otherwise).chain(routes);
+    all.flat_map(|contract| std::iter::once(contract.clone()).chain(contract.of_probe()))
 }
 
 /// The service did not answer in time, and nobody listens on.
@@ -30,19 +79,44 @@ pub struct Forward {
 pub struct TooLate(pub Duration);
 
 impl Forward {
-    pub fn new(connections: Connections, unguarded_within: Duration) -> Forward {
-        Forward { connections, unguarded_within }
+    /// With connections of its own; routes to the same service share them.
+    pub fn new(config: &Config, connectors: &Connectors) -> Forward {
+        let mut all = HashMap::new();
+        let mut target = |contract: &Contract| {
+            let connections = all
+                .entry((contract.upstream.clone(), contract.upstream_http, contract.upstream_ca.clone()))
+                .or_insert_with(|| connectors.connections(contract, config.upstream_idle));
+            Target { connections: connections.clone(), unguarded_within: contract.upstream_timeout }
+        };
+        let otherwise = target(&config.otherwise);
+        let routes = config.routes.iter().map(|route| (route.name(), target(&route.contract))).collect();
+        Forward { otherwise, routes: Arc::new(routes) }
     }
 
-    async fn send(self, request: Request<Body>) -> Result<Response<Arriving>, BoxError> {
+    fn target(&self, request: &Request<Body>) -> &Target {
+        let name = request.extensions().get::<RouteName>();
+        name.and_then(|name| self.routes.get(&name.0)).unwrap_or(&self.otherwise)
+    }
+
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Arriving>, BoxError> {
+        let target = self.target(&request);
         let is_guarded = request.extensions().get::<semel::Lease>().is_some();
-        let sent =
-            if is_guarded { self.connections.send(request).await } else { self.send_within(request).await? };
+        // A guarded request asks for nothing but its answer (H3).
+        if is_guarded && request.headers_mut().remove(header::UPGRADE).is_some() {
+            request.headers_mut().remove(header::CONNECTION);
+        }
+        let asked_to_switch = request.headers().contains_key(header::UPGRADE);
+        let sent = if is_guarded {
+            target.connections.send(request).await
+        } else {
+            target.send_within(request).await?
+        };
         let mut response = sent.map_err(|error| match error {
-            SendError::NotSent { .. } => BoxError::from(NotSent::new(error)),
+            SendError::NotSent { .. } | SendError::Refused { .. } => BoxError::from(NotSent::new(error)),
             SendError::Cut(_) => error.into(),
         })?;
-        if !is_guarded && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if !is_guarded && switches && !(asked_to_switch && is_to_websocket(&response)) {
             return Err("the service switched protocols, which nobody asked for".into());
         }
         *response.version_mut() = Version::HTTP_11;
@@ -55,9 +129,21 @@ impl Forward {
             // From a guarded one the contract takes them off.
             remove_hop_by_hop(headers);
         }
+        if !is_guarded && switches {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        }
         Ok(response)
     }
+}
 
+/// Of the protocols only this one was asked for.
+fn is_to_websocket<B>(response: &Response<B>) -> bool {
+    let protocol = response.headers().get(header::UPGRADE);
+    protocol.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+impl Target {
     /// The time is counted from the last piece of the body: a large upload is no slow service.
     async fn send_within(&self, request: Request<Body>) -> Result<SendResult, TooLate> {
         let begun = Instant::now();

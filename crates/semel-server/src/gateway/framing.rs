@@ -7,23 +7,49 @@
 //!
 //! It decides nothing about framing: hyper's reading counts. If the two ever disagreed, the worst would be a 400
 //! too many, or a bare LF that hyper reads as the end of a line, as it does without the wrapper.
+//!
+//! Behind a head that asks for another protocol nothing is read before its answer is known ([`Switch`]): until then
+//! nobody can say whether what follows is a request. A connection that has become a tunnel leaves the wrapper.
+//! HTTP/2, where lengths stand outside of the text, never gets it.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::switch::Switch;
 
 /// A connection whose heads are watched.
 #[derive(Debug)]
 pub struct Watched<S> {
     inner: S,
     framing: Framing,
+    switch: Arc<Switch>,
+    /// What came with a head that asks for another protocol, behind it.
+    held: Vec<u8>,
 }
 
 impl<S> Watched<S> {
-    pub fn new(inner: S) -> Watched<S> {
-        Watched { inner, framing: Framing::default() }
+    pub fn new(inner: S, switch: Arc<Switch>) -> Watched<S> {
+        Watched { inner, framing: Framing::default(), switch, held: Vec::new() }
+    }
+
+    /// The connection, and what was read of it and passed on to nobody.
+    pub fn into_inner(self) -> (S, Vec<u8>) {
+        (self.inner, self.held)
+    }
+
+    /// Watches what has just been read; what must wait is taken back.
+    fn pass(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
+        let left = self.framing.watch(&mut buf.filled_mut()[before..]);
+        if self.framing.part == Part::Held {
+            self.switch.hold();
+            let end = buf.filled().len() - left;
+            self.held.splice(..0, buf.filled()[end..].iter().copied());
+            buf.set_filled(end);
+        }
     }
 }
 
@@ -33,10 +59,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.framing.part == Part::Held {
+            ready!(self.switch.poll_stays(cx));
+            self.framing.part = Part::Before;
+        }
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
-        self.framing.watch(&mut buf.filled_mut()[before..]);
-        read
+        if self.held.is_empty() {
+            let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+            self.pass(buf, before);
+            return read;
+        }
+        let count = self.held.len().min(buf.remaining());
+        buf.put_slice(&self.held[..count]);
+        self.held.drain(..count);
+        self.pass(buf, before);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -78,6 +115,8 @@ struct Framing {
     cr: bool,
     length: Option<u64>,
     chunked: bool,
+    /// Whether the head asks for another protocol.
+    upgrade: bool,
 }
 
 const LINE_KEPT: usize = 64;
@@ -96,20 +135,25 @@ enum Part {
         left: u64,
     },
     Trailer,
+    /// Behind a head that asks for another protocol, before its answer.
+    Held,
     /// Something here is refused by hyper, or cannot be followed.
     Lost,
 }
 
 impl Framing {
-    fn watch(&mut self, mut bytes: &mut [u8]) {
+    /// How many of the bytes must wait, which are the last ones.
+    fn watch(&mut self, mut bytes: &mut [u8]) -> usize {
         while !bytes.is_empty() {
             bytes = match self.part {
-                Part::Lost => return,
+                Part::Lost => return 0,
+                Part::Held => return bytes.len(),
                 Part::Body { left } => self.skip(bytes, left, Part::Before, |left| Part::Body { left }),
                 Part::Chunk { left } => self.skip(bytes, left, Part::ChunkSize, |left| Part::Chunk { left }),
                 Part::Before | Part::Head | Part::ChunkSize | Part::Trailer => self.read_line(bytes),
             };
         }
+        0
     }
 
     fn skip<'a>(&mut self, bytes: &'a mut [u8], left: u64, then: Part, or: fn(u64) -> Part) -> &'a mut [u8] {
@@ -176,6 +220,7 @@ impl Framing {
     fn header(&mut self, line: &[u8]) -> Part {
         match field(line) {
             Some(Field::Coding) => self.chunked = true,
+            Some(Field::Upgrade) => self.upgrade = true,
             Some(Field::Length(value)) => match number(value, 10) {
                 Some(length) if !self.long => self.length = Some(length),
                 _ => return Part::Lost,
@@ -187,18 +232,21 @@ impl Framing {
 
     fn after_head(&mut self) -> Part {
         let (chunked, length) = (std::mem::take(&mut self.chunked), self.length.take());
+        let upgrade = std::mem::take(&mut self.upgrade);
         match length.unwrap_or(0) {
             _ if chunked => Part::ChunkSize,
+            0 if upgrade => Part::Held,
             0 => Part::Before,
             left => Part::Body { left },
         }
     }
 }
 
-/// What a header line says about the body's framing.
+/// What a header line says about where the request ends, and what follows it.
 enum Field<'a> {
     Length(&'a [u8]),
     Coding,
+    Upgrade,
 }
 
 fn field(line: &[u8]) -> Option<Field<'_>> {
@@ -206,6 +254,9 @@ fn field(line: &[u8]) -> Option<Field<'_>> {
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
     if name.eq_ignore_ascii_case(b"transfer-encoding") {
         return Some(Field::Coding);
+    }
+    if name.eq_ignore_ascii_case(b"upgrade") {
+        return Some(Field::Upgrade);
     }
     name.eq_ignore_ascii_case(b"content-length").then_some(Field::Length(value))
 }
@@ -234,7 +285,7 @@ mod tests {
             .map(|size| {
                 let mut framing = Framing::default();
                 let mut bytes = text.as_bytes().to_vec();
-                bytes.chunks_mut(size).for_each(|piece| framing.watch(piece));
+                bytes.chunks_mut(size).for_each(|piece| assert_eq!(framing.watch(piece), 0));
                 String::from_utf8(bytes).unwrap()
             })
             .collect()
@@ -290,5 +341,49 @@ mod tests {
         assert!(
             watched(&text).iter().all(|seen| seen.matches('\0').count() == 1 && seen.ends_with("GET /\0"))
         );
+    }
+
+    const ASKING: &str = "GET /ws HTTP/1.1\r\nupgrade: websocket\r\nConnection: upgrade\r\n\r\n";
+
+    /// What is read of a connection until nothing more comes, and the connection.
+    fn read_all(watched: &mut Watched<&[u8]>) -> String {
+        let (mut read, mut cx) = (Vec::new(), Context::from_waker(std::task::Waker::noop()));
+        loop {
+            let mut bytes = [0; 7];
+            let mut buf = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *watched).poll_read(&mut cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => read.extend_from_slice(buf.filled()),
+                _ => return String::from_utf8(read).unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn behind_a_request_for_another_protocol_nothing_is_read_before_its_answer() {
+        let text = format!("{ASKING}a\nb\n\nc");
+        let mut watched = Watched::new(text.as_bytes(), Arc::default());
+        assert_eq!(read_all(&mut watched), ASKING);
+        let (rest, held) = watched.into_inner();
+        assert_eq!([&held[..], rest].concat(), b"a\nb\n\nc", "and nothing of it is touched");
+    }
+
+    #[test]
+    fn what_stays_http_is_watched_on() {
+        let next = "GET /b HTTP/1.1\nHost: h\r\n\r\n";
+        let text = format!("{ASKING}{ASKING}{next}");
+        let switch: Arc<Switch> = Arc::default();
+        let mut watched = Watched::new(text.as_bytes(), switch.clone());
+        for _ in 0..2 {
+            assert_eq!(read_all(&mut watched), ASKING);
+            let (mut request, mut refused) = (http::Request::new(()), http::Response::new(()));
+            switch.answered(hyper::upgrade::on(&mut request), &mut refused);
+        }
+        assert_eq!(read_all(&mut watched), next.replacen('\n', "\0", 1));
+    }
+
+    #[test]
+    fn a_request_with_a_body_asks_for_nothing() {
+        let text = ASKING.replace("\r\n\r\n", "\r\nContent-Length: 1\r\n\r\nxGET / HTTP/1.1\r\n\r\n");
+        assert_eq!(read_all(&mut Watched::new(text.as_bytes(), Arc::default())), text);
     }
 }

@@ -7,11 +7,23 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, StatusCode, Uri, Version};
-use semel_http::remove_hop_by_hop;
+use semel_http::{ClientCertificate, Peer, remove_hop_by_hop};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    pub peer: IpAddr,
+    /// Whether it speaks TLS.
+    pub secure: bool,
+    /// What it has proved to hold.
+    pub certificate: Option<ClientCertificate>,
+}
 
 /// Why a request goes no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,20 +34,71 @@ pub struct Refusal {
     pub reason: &'static str,
 }
 
-/// Checks a request and makes it the one that goes on to the service: addressed by path, with one Host.
+/// Checks a request and makes it the one that goes on to the service: addressed by path, with one Host. Whatever it
+/// came by, from here on it is one of HTTP/1.1.
 ///
 /// # Errors
 ///
-/// A [`Refusal`]; the connection must then be closed, since its two ends may not agree where the request ends.
-pub fn admit(parts: &mut Parts, peer: IpAddr) -> Result<(), Refusal> {
+/// A [`Refusal`]; an HTTP/1 connection must then be closed, since its two ends may not agree where the request ends.
+pub fn admit(parts: &mut Parts, caller: &Caller) -> Result<(), Refusal> {
     framing(parts)?;
     let host = host(parts)?;
     parts.uri = addressed_by_path(&parts.uri);
+    let (websocket, trailers) = (asks_for_websocket(parts), takes_trailers(parts));
     remove_hop_by_hop(&mut parts.headers);
-    forwarded(&mut parts.headers, peer, &host);
+    if websocket {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        parts.headers.insert(header::UPGRADE, WEBSOCKET);
+    }
+    if trailers {
+        parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if parts.version == Version::HTTP_2 {
+        join_cookies(&mut parts.headers);
+    }
+    forwarded(&mut parts.headers, caller, &host);
     parts.headers.insert(header::HOST, host);
     parts.version = Version::HTTP_11;
+    parts.extensions.insert(Peer(caller.peer));
+    if let Some(certificate) = caller.certificate {
+        parts.extensions.insert(certificate);
+    }
     Ok(())
+}
+
+/// Of all protocols that a request may ask for, WebSocket is the one that goes on, and only where the request is
+/// nothing but that question: a GET without a body. `h2c` would carry requests past the guard.
+fn asks_for_websocket(parts: &Parts) -> bool {
+    let Some(protocol) = parts.headers.get(header::UPGRADE) else { return false };
+    let is_one = parts.headers.get_all(header::UPGRADE).iter().count() == 1;
+    let lines = parts.headers.get_all(header::CONNECTION).iter();
+    let mut tokens = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let has_body = parts.headers.contains_key(header::TRANSFER_ENCODING)
+        || parts.headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+    is_one
+        && protocol.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes())
+        && tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+        && parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && !has_body
+}
+
+/// gRPC asks for trailers, and servers of it want to be asked. In HTTP/1.1 they do not pass.
+fn takes_trailers(parts: &Parts) -> bool {
+    parts.version == Version::HTTP_2
+        && parts.headers.get(header::TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// HTTP/2 may cut a Cookie into several lines, which mean one (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(header::COOKIE).iter();
+    if lines.next().is_none() || lines.next().is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(line) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, line);
+    }
 }
 
 /// One framing. Of two in a head hyper drops one, so [`framing`](super::framing) has refused them before; here they
@@ -61,23 +124,31 @@ fn framing(parts: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The host that the request names: in its target, else in its one Host line (RFC 9112 §3.2).
+/// The host that the request names: in its target, else in its one Host line (RFC 9112 §3.2). In HTTP/2 the target is
+/// `:authority`, and a Host beside it names the same (RFC 9113 §8.3.1).
 fn host(parts: &Parts) -> Result<HeaderValue, Refusal> {
     let mut lines = parts.headers.get_all(header::HOST).iter();
     let (first, more) = (lines.next(), lines.next().is_some());
     if more {
         return Err(refused("more than one Host"));
     }
-    if first.is_none() && parts.version >= Version::HTTP_11 {
+    let authority = parts.uri.authority();
+    let is_http2 = parts.version == Version::HTTP_2;
+    let named = authority.map(|authority| HeaderValue::from_str(authority.as_str())).transpose();
+    let named = named.map_err(|_| refused("the target's host is none"))?;
+    if first.is_none() && parts.version >= Version::HTTP_11 && (named.is_none() || !is_http2) {
         return Err(refused("no Host"));
     }
-    if first.is_some_and(|host| !is_host(host))
-        || (parts.uri.scheme().is_none() && parts.uri.authority().is_some())
+    if [first, named.as_ref()].into_iter().flatten().any(|host| !is_host(host))
+        || (parts.uri.scheme().is_none() && authority.is_some())
     {
         return Err(refused("a Host or a target that names no host"));
     }
-    let named = parts.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
-    let named = named.transpose().map_err(|_| refused("the target's host is none"))?;
+    if let (true, Some(first), Some(named)) = (is_http2, first, &named)
+        && !first.as_bytes().eq_ignore_ascii_case(named.as_bytes())
+    {
+        return Err(refused("a Host other than the authority"));
+    }
     // HTTP/1.0 may name none; then it is this one.
     Ok(named.or_else(|| first.cloned()).unwrap_or_else(|| HeaderValue::from_static("localhost")))
 }
@@ -96,14 +167,14 @@ fn addressed_by_path(target: &Uri) -> Uri {
     Uri::from(path)
 }
 
-fn forwarded(headers: &mut HeaderMap, peer: IpAddr, host: &HeaderValue) {
+fn forwarded(headers: &mut HeaderMap, caller: &Caller, host: &HeaderValue) {
     append(
         headers,
         FORWARDED_FOR,
-        &HeaderValue::from_str(&peer.to_string()).expect("an address is visible ASCII"),
+        &HeaderValue::from_str(&caller.peer.to_string()).expect("an address is visible ASCII"),
     );
     append(headers, FORWARDED_HOST, host);
-    append(headers, FORWARDED_PROTO, &HeaderValue::from_static("http"));
+    append(headers, FORWARDED_PROTO, &HeaderValue::from_static(if caller.secure { "https" } else { "http" }));
 }
 
 /// Behind what earlier proxies wrote, on one line.
@@ -135,9 +206,12 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
+    const CALLER: Caller =
+        Caller { peer: IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), secure: false, certificate: None };
+
     fn admitted(request: http::request::Builder) -> Result<Parts, Refusal> {
         let mut parts = parts(request);
-        admit(&mut parts, [10, 0, 0, 1].into()).map(|()| parts)
+        admit(&mut parts, &CALLER).map(|()| parts)
     }
 
     fn post() -> http::request::Builder {
@@ -166,6 +240,7 @@ mod tests {
             assert!(with(host).is_err(), "{host}");
         }
         assert!(admitted(post().uri("shop.example:80")).is_err());
+        assert!(admitted(post().uri("http://user@shop.example/")).is_err());
     }
 
     #[test]
@@ -191,5 +266,72 @@ mod tests {
         assert_eq!(parts.headers["x-forwarded-for"], "192.0.2.7, 10.0.0.1");
         assert_eq!(parts.headers["x-forwarded-host"], "shop.example");
         assert_eq!(parts.headers["x-forwarded-proto"], "http");
+        let mut parts = self::parts(post());
+        let certificate = Some(ClientCertificate([7; 32]));
+        admit(&mut parts, &Caller { secure: true, certificate, ..CALLER }).unwrap();
+        assert_eq!(parts.headers["x-forwarded-proto"], "https");
+        assert_eq!(parts.extensions.get(), Some(&Peer(CALLER.peer)));
+        assert_eq!(parts.extensions.get(), certificate.as_ref());
+    }
+
+    fn post_by_http2(target: &str) -> http::request::Builder {
+        http::Request::post(target).version(Version::HTTP_2)
+    }
+
+    #[test]
+    fn in_http2_the_authority_is_the_host() {
+        let parts = admitted(post_by_http2("https://shop.example/charge?a=1")).unwrap();
+        assert_eq!(
+            (&parts.headers[header::HOST], &parts.uri),
+            (&"shop.example".parse().unwrap(), &"/charge?a=1".parse().unwrap())
+        );
+        assert_eq!(parts.version, Version::HTTP_11);
+        assert!(admitted(post_by_http2("https://shop.example/").header("host", "SHOP.example")).is_ok());
+        assert!(admitted(post_by_http2("/charge").header("host", "shop.example")).is_ok());
+        for refused in [
+            post_by_http2("https://shop.example/").header("host", "other.example"),
+            post_by_http2("https://user@shop.example/"),
+            post_by_http2("/charge"),
+        ] {
+            assert!(admitted(refused).is_err());
+        }
+    }
+
+    #[test]
+    fn the_crumbs_of_a_cookie_are_one_cookie() {
+        let crumbs = || post_by_http2("https://h/").header("cookie", "a=1").header("cookie", "b=2");
+        let parts = admitted(crumbs().header("te", "trailers")).unwrap();
+        assert_eq!(parts.headers.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+        assert_eq!(parts.headers["te"], "trailers");
+    }
+
+    #[test]
+    fn websocket_goes_on_and_no_other_protocol() {
+        let asking = |protocol: &str| {
+            http::Request::get("/ws")
+                .header("host", "h")
+                .header("connection", "keep-alive, Upgrade")
+                .header("upgrade", protocol)
+        };
+        let asks = |request| admitted(request).unwrap().headers.contains_key(header::UPGRADE);
+        let parts = admitted(asking("WebSocket").header("connection", "x-hop").header("x-hop", "1")).unwrap();
+        assert_eq!(
+            (&parts.headers["upgrade"], &parts.headers["connection"]),
+            (&WEBSOCKET, &HeaderValue::from_static("upgrade"))
+        );
+        assert!(!parts.headers.contains_key("x-hop"));
+        assert!(asks(asking("websocket").header("content-length", "0")));
+        for other in [
+            asking("h2c"),
+            asking("websocket, h2c"),
+            asking("websocket").header("upgrade", "h2c"),
+            asking("websocket").method(Method::POST),
+            asking("websocket").version(Version::HTTP_10),
+            asking("websocket").header("content-length", "5"),
+            asking("websocket").header("transfer-encoding", "chunked"),
+            http::Request::get("/").header("host", "h").header("upgrade", "websocket"),
+        ] {
+            assert!(!asks(other));
+        }
     }
 }

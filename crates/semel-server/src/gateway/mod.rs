@@ -16,36 +16,48 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use semel::{Engine, Entropy};
-use semel_http::{Routes, Semel, SemelLayer};
+use semel_http::{Routes, SemelLayer};
 use semel_store::Connected;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::Failure;
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Token};
 use crate::cli;
-use crate::config::{Config, LogLevel, layered};
+use crate::config::{Config, Settings, layered};
 
+mod answer;
+mod connection;
 mod contract;
 mod cors;
 mod forward;
 mod framing;
 mod front;
+mod opening;
 mod page;
+mod policy;
+mod probe;
 mod stall;
 mod statement;
+mod streams;
+mod switch;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
+mod tunnel;
 mod upstream;
 mod worker;
 
 pub use statement::Statement;
 
 use cors::Cors;
-use forward::Forward;
+use forward::{Connectors, Forward};
 use page::Page;
-use upstream::Connections;
+use policy::Policy;
+use probe::Questions;
+use tls::Acceptor;
 
 /// How often space is freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -59,46 +71,89 @@ const SWEEP_LIMIT: u32 = 1_000;
 /// `semel gateway`.
 pub fn run(args: cli::Gateway) -> Result<(), Failure> {
     let settings = layered(args.settings, args.config.as_ref()).map_err(Failure::Usage)?;
-    let level = settings.log.unwrap_or(LogLevel::Info);
-    let config = settings.resolve().map_err(Failure::Usage)?;
-    let _log = crate::log::start(level);
+    let checked = checked(settings)?;
+    let _log = crate::log::start(checked.config.log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Failed(format!("no runtime: {error}")))?;
-    runtime.block_on(serve(config))
+    runtime.block_on(serve(checked))
 }
 
-async fn serve(config: Config) -> Result<(), Failure> {
+/// Settings that a gateway can be started with, and the files that they name, read.
+pub struct Checked {
+    pub config: Config,
+    pub routes: Routes,
+    connectors: Connectors,
+    questions: Questions,
+    tls: Option<Acceptor>,
+    admin_token: Option<Token>,
+}
+
+/// Whatever a gateway would refuse of its settings at its start, before anything is opened: `semel check-config`
+/// refuses the same, in the same words.
+///
+/// # Errors
+///
+/// One line that says what does not fit.
+pub fn checked(settings: Settings) -> Result<Checked, Failure> {
+    let config = settings.resolve().map_err(Failure::Usage)?;
+    let tls = config.tls.clone().map(Acceptor::load).transpose().map_err(Failure::Usage)?;
+    let connectors = Connectors::load(&config).map_err(Failure::Usage)?;
+    let questions = Questions::new(&config, &connectors);
+    let routes = contract::routes(&config, &questions).map_err(Failure::Usage)?;
+    let admin_token = config.admin_token_file.as_deref().map(Token::read).transpose();
+    let admin_token = admin_token.map_err(Failure::Usage)?;
+    // Reads the URL, and opens nothing.
+    semel_store::migrations(&config.store)?;
+    Ok(Checked { config, routes, connectors, questions, tls, admin_token })
+}
+
+async fn serve(checked: Checked) -> Result<(), Failure> {
+    let Checked { config, routes, connectors, questions, tls, admin_token } = checked;
     let metrics = PrometheusBuilder::new().install_recorder();
     let metrics = metrics.map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
     describe_metrics();
-    let routes = contract::routes(&config).map_err(Failure::Usage)?;
     let store = open(&config).await?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
+    let engine = engine.with_bounds(config.bounds);
     let statement = Arc::new(Statement::new(&config, store.shared));
     let listener = listen(config.listen.0, "--listen")?;
     let admin_listener = listen(config.admin.0, "--admin")?;
 
     let stopping = CancellationToken::new();
-    let admin =
-        Admin { engine: engine.clone(), statement: statement.clone(), metrics, stopping: stopping.clone() };
+    let admin = Admin {
+        engine: engine.clone(),
+        statement: statement.clone(),
+        metrics,
+        token: admin_token,
+        stopping: stopping.clone(),
+    };
     let admin_address = admin_listener.local_addr().unwrap_or(config.admin.0);
     let admin_listener = tokio::net::TcpListener::from_std(admin_listener).map_err(no_listener)?;
     tokio::spawn(admin::serve(admin_listener, admin));
     let sweeper = tokio::spawn(sweep_for_ever(engine.clone()));
+    let prober = tokio::spawn(questions.ask_for_ever(engine.clone(), config.service.clone()));
+    if let Some(tls) = tls.clone() {
+        // Before anything is announced: until it is caught, the signal would end the process.
+        let hangup =
+            signal(SignalKind::hangup()).map_err(|error| Failure::Failed(format!("SIGHUP: {error}")))?;
+        tokio::spawn(reload_at(hangup, tls));
+    }
 
     let address = listener.local_addr().unwrap_or(config.listen.0);
     let room = Arc::new(Semaphore::new(worker::room()));
     let stop = worker::Stop { stopping, stopped: CancellationToken::new(), connections: TaskTracker::new() };
-    let page = Arc::new(Page::new(&statement));
+    let page = Arc::new(Page::new(&config));
     let cors = Arc::new(Cors::new(&config.cors_origins, config.cors_credentials));
     let workers = (0..config.workers)
         .map(|number| {
             // A worker's connections to the service are its own, so no request crosses a thread.
-            let guarded = guarded(&config, &engine, &routes);
+            let guarded =
+                SemelLayer::new(engine.clone(), routes.clone()).layer(Forward::new(&config, &connectors));
             let shared = worker::Shared {
                 guarded,
                 page: page.clone(),
                 cors: cors.clone(),
+                tls: tls.clone(),
                 room: room.clone(),
                 stop: stop.clone(),
             };
@@ -109,10 +164,11 @@ async fn serve(config: Config) -> Result<(), Failure> {
     // The workers' handles are the only ones left: when they stop accepting, a caller is refused, instead of
     // waiting in the socket's queue for a gateway that is going.
     drop(listener);
-    announce(&statement, address, admin_address);
+    announce(&statement, &Policy::new(&config, None), address, admin_address);
 
     wait_for_signal().await;
     sweeper.abort();
+    prober.abort();
     drain(&config, &engine, &stop).await;
     let _ =
         tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join()))).await;
@@ -152,13 +208,6 @@ fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Fail
     })
 }
 
-/// The contract around the way to the service.
-fn guarded(config: &Config, engine: &Engine, routes: &Routes) -> Semel<Forward> {
-    let layer = SemelLayer::new(engine.clone(), routes.clone());
-    let connections = Connections::new(config.otherwise.upstream.clone(), config.upstream_idle);
-    layer.layer(Forward::new(connections, config.otherwise.upstream_timeout))
-}
-
 fn start_worker(
     number: usize,
     listener: std::net::TcpListener,
@@ -174,7 +223,7 @@ fn start_worker(
 }
 
 /// What is guarded, by what, and where it ends: before the first request.
-fn announce(statement: &Statement, listen: SocketAddr, admin: SocketAddr) {
+fn announce(statement: &Statement, policy: &Policy, listen: SocketAddr, admin: SocketAddr) {
     let said = serde_json::to_string(statement).unwrap_or_default();
     tracing::info!(%listen, %admin, gateway = said, "ready");
     tracing::warn!(
@@ -185,7 +234,7 @@ fn announce(statement: &Statement, listen: SocketAddr, admin: SocketAddr) {
         eprintln!(
             "semel: http://{listen} guards {}, admin on http://{admin}\n\n{}",
             statement.upstream,
-            statement.page()
+            policy.text()
         );
     }
 }
@@ -199,6 +248,16 @@ async fn wait_for_signal() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+/// SIGHUP reads the certificate again, and those of who may sign the callers'.
+async fn reload_at(mut hangup: Signal, tls: Acceptor) {
+    while hangup.recv().await.is_some() {
+        match tls.reload() {
+            Ok(()) => tracing::info!("the certificate was read again"),
+            Err(error) => tracing::error!(error, "the certificate stays as it was"),
+        }
     }
 }
 

@@ -1,18 +1,12 @@
-//! What a running gateway says of itself: at start, on `/readyz`, and on the policy page that every refusal links
-//! to. One text, made from the running configuration.
+//! What a running gateway says of itself to its operators: at start and on `/readyz`. What callers may know of it is
+//! the [policy](super::policy).
 
 use serde::Serialize;
 
 use crate::config::{Config, Effective, KeyPolicy, RouteConfig};
 use crate::values::{Size, Span};
 
-/// Where the policy page is, on the address that callers use.
-pub const POLICY_PATH: &str = "/.well-known/semel-policy";
-
-/// The `Link` to it.
-pub const POLICY_LINK: &str = "</.well-known/semel-policy>; rel=\"describedby\"";
-
-/// The running configuration, as its callers and operators need to know it.
+/// The running configuration, as its operators need to know it.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs, reason = "each is a setting, described in `config`")]
 pub struct Statement {
@@ -52,33 +46,6 @@ impl Statement {
             routes: config.routes.iter().map(RouteConfig::effective).collect(),
             limits: limits(config, shared),
         }
-    }
-
-    /// The policy page: what a client must know (the draft asks for a published policy, section 2.5).
-    pub fn page(&self) -> String {
-        format!(
-            "Idempotency policy\n\n\
-             Guarded requests: {}. The Idempotency-Key header is {} here; a key is a string in quotes\n\
-             (or bare, where the syntax is lenient: it is {}), 1 to 255 bytes.\n\
-             A key belongs to one request: method, host, path, query, content type and body. With another\n\
-             request it is refused with 422.\n\
-             A completed request is replayed for {}, marked 'Idempotent-Replayed: true'. Its key is remembered\n\
-             for {}; a retry between the two is refused with 410, after that a key is new again.\n\
-             Keys are unique within {}.\n\
-             A request body may have {}, a response body is kept up to {}.\n\
-             An operation that may or may not have taken effect {}.\n\n\
-             Where the guarantees end:\n{}",
-            self.guarded,
-            self.key,
-            self.key_syntax,
-            self.replay_for,
-            self.remember_for,
-            self.scope,
-            self.body_bytes_max,
-            self.kept_bytes_max,
-            if self.on_unknown == "rerun" { "is run again" } else { "is refused until somebody has looked" },
-            self.limits.iter().map(|limit| format!("- {limit}\n")).collect::<String>(),
-        )
     }
 }
 

@@ -1,12 +1,16 @@
-//! Connections to the service, and the one thing that must be known about each request: was any of it sent?
+//! Connections to a service, and the one thing that must be known about each request: was any of it sent?
 //!
 //! 1. A request is written once. It is never sent again once a byte of it may have left (G4): hyper hands it back
-//!    only if it was never taken from its queue, and only then a second connection is tried.
-//! 2. An idle connection serves a request only within `upstream_idle` of its last use, and after a look at the
-//!    socket: a request written into a connection that the service is closing would be unknown for nothing.
+//!    only if it was never taken from its queue, and only then another connection is tried.
+//! 2. An idle connection serves a request only within `upstream_idle` of its last use, or less if the service says so
+//!    (`Keep-Alive: timeout`), and after a look at the socket: a request written into a connection that the service
+//!    is closing would be unknown for nothing.
 //! 3. No redirect is followed, nothing is decoded.
-//! 4. [`SendError::NotSent`] is certain: the name did not resolve, or the connection was refused. Everything else
-//!    that goes wrong is [`SendError::Cut`]: the service may have acted.
+//! 4. [`SendError::NotSent`] and [`SendError::Refused`] are certain: the name did not resolve, the connection was
+//!    refused, TLS was not agreed on, or the service said itself that it did not process the request. Everything
+//!    else that goes wrong is [`SendError::Cut`]: the service may have acted.
+//! 5. HTTP/1.1 on clear text unless told otherwise; over TLS what the service chooses of HTTP/2 and HTTP/1.1.
+//!    Something that asks for another protocol goes by HTTP/1.1 always.
 //!
 //! What remains: a request that is on its way while the service closes an idle connection leaves an unknown, since
 //! the service may have read it; no look can see an end that has not arrived. The service's keep-alive should be
@@ -14,28 +18,41 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use semel_http::Body;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
+use super::tls::Connector;
 use crate::failpoint;
-use crate::values::Upstream;
+use crate::values::{HttpVersion, Upstream};
 
-/// How long a connection may take to be made.
+mod http1;
+mod http2;
+mod socket;
+
+use socket::Stream;
+
+/// How long a connection may take to be made, handshakes included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Idle connections kept; more are closed.
-const IDLE_MAX: usize = 512;
+/// What a connection may speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// What the service chooses.
+    Either,
+    Http1,
+    Http2,
+}
 
 /// Connections to one service. Clones share them.
 #[derive(Debug, Clone)]
@@ -44,16 +61,23 @@ pub struct Connections(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     upstream: Upstream,
+    speaks: Speaks,
+    /// Where the service is reached over TLS.
+    tls: Option<Connector>,
     idle_for: Duration,
-    idle: Mutex<Vec<Connection>>,
+    http1: http1::Idle,
+    http2: http2::Open,
+    /// A connection that many can share is made by one, while the others wait for it.
+    connecting: Mutex<()>,
+    /// Whether the service, asked, chose HTTP/1.1: then nobody waits for anybody.
+    chose_http1: AtomicBool,
 }
 
+/// Something that can carry one request.
 #[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Body>,
-    /// Gone when hyper is done with the connection.
-    stream: Weak<TcpStream>,
-    since: Instant,
+enum Connection {
+    Http1(http1::Connection),
+    Http2(http2::Stream),
 }
 
 /// Why there is no response.
@@ -67,6 +91,14 @@ pub enum SendError {
         /// Why.
         source: io::Error,
     },
+    /// Certainly not processed: the service says so.
+    #[error("the service at {upstream} refused the request before it processed any of it: {source}")]
+    Refused {
+        /// Which service.
+        upstream: Upstream,
+        /// How it said so.
+        source: hyper::Error,
+    },
     /// The request was sent, at least in part, and the connection broke.
     #[error("the connection broke after the request was sent: {0}")]
     Cut(#[source] hyper::Error),
@@ -74,14 +106,34 @@ pub enum SendError {
 
 /// What became of one request on one connection.
 enum Sent {
-    Response(Response<Incoming>),
+    Response(Response<Arriving>),
     /// Not a byte of it was written.
     Returned(Box<Request<Body>>),
 }
 
 impl Connections {
-    pub fn new(upstream: Upstream, idle_for: Duration) -> Connections {
-        Connections(Arc::new(Shared { upstream, idle_for, idle: Mutex::default() }))
+    /// Connections to a service, made when they are needed: over TLS where there is a connector.
+    pub fn new(
+        upstream: Upstream,
+        http: HttpVersion,
+        tls: Option<Connector>,
+        idle_for: Duration,
+    ) -> Connections {
+        let speaks = match http {
+            HttpVersion::Auto if tls.is_some() => Speaks::Either,
+            HttpVersion::Auto | HttpVersion::One => Speaks::Http1,
+            HttpVersion::Two => Speaks::Http2,
+        };
+        Connections(Arc::new(Shared {
+            upstream,
+            speaks,
+            tls,
+            idle_for,
+            http1: http1::Idle::default(),
+            http2: http2::Open::default(),
+            connecting: Mutex::new(()),
+            chose_http1: AtomicBool::new(false),
+        }))
     }
 
     /// Sends a request and waits for the head of its response.
@@ -90,16 +142,18 @@ impl Connections {
     ///
     /// [`SendError`], which says whether the service may have acted.
     pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Arriving>, SendError> {
-        while let Some(connection) = self.0.take_idle() {
+        let speaks =
+            if request.headers().contains_key(header::UPGRADE) { Speaks::Http1 } else { self.0.speaks };
+        while let Some(connection) = self.0.take(speaks).await {
             match self.send_on(connection, request).await? {
-                (connection, Sent::Response(response)) => return Ok(self.arriving(connection, response)),
-                (_, Sent::Returned(returned)) => request = *returned,
+                Sent::Response(response) => return Ok(response),
+                Sent::Returned(returned) => request = *returned,
             }
         }
-        let connection = self.connect().await.map_err(|source| self.not_sent(source))?;
+        let connection = self.0.open(speaks).await.map_err(|source| self.not_sent(source))?;
         match self.send_on(connection, request).await? {
-            (connection, Sent::Response(response)) => Ok(self.arriving(connection, response)),
-            (_, Sent::Returned(_)) => Err(self.not_sent(io::ErrorKind::ConnectionAborted.into())),
+            Sent::Response(response) => Ok(response),
+            Sent::Returned(_) => Err(self.not_sent(io::ErrorKind::ConnectionAborted.into())),
         }
     }
 
@@ -110,42 +164,41 @@ impl Connections {
     async fn send_on(
         &self,
         mut connection: Connection,
-        request: Request<Body>,
-    ) -> Result<(Connection, Sent), SendError> {
-        if connection.sender.ready().await.is_err() {
-            return Ok((connection, Sent::Returned(Box::new(request))));
-        }
-        let response = failpoint::while_sent(connection.sender.try_send_request(request)).await;
-        match response {
-            Ok(response) => Ok((connection, Sent::Response(response))),
-            Err(mut error) => match error.take_message() {
-                Some(request) => Ok((connection, Sent::Returned(Box::new(request)))),
-                None => Err(SendError::Cut(error.into_error())),
+        mut request: Request<Body>,
+    ) -> Result<Sent, SendError> {
+        let sent = match &mut connection {
+            Connection::Http1(connection) => {
+                if connection.sender.ready().await.is_err() {
+                    return Ok(Sent::Returned(Box::new(request)));
+                }
+                http1::address(&mut request);
+                failpoint::while_sent(connection.sender.try_send_request(request)).await
+            }
+            Connection::Http2(stream) => {
+                http2::address(&mut request, self.0.tls.is_some());
+                failpoint::while_sent(stream.sender().try_send_request(request)).await
+            }
+        };
+        match sent {
+            Ok(response) => Ok(Sent::Response(self.arriving(connection, response))),
+            Err(mut error) => match (error.take_message(), error.into_error()) {
+                (Some(request), _) => Ok(Sent::Returned(Box::new(request))),
+                (None, source) if http2::is_refused(&source) => {
+                    Err(SendError::Refused { upstream: self.0.upstream.clone(), source })
+                }
+                (None, source) => Err(SendError::Cut(source)),
             },
         }
     }
 
-    async fn connect(&self) -> io::Result<Connection> {
-        let Upstream { host, port } = &self.0.upstream;
-        let connecting = TcpStream::connect((host.as_str(), *port));
-        let stream =
-            tokio::time::timeout(CONNECT_MAX, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        stream.set_nodelay(true)?;
-        let stream = Arc::new(stream);
-        let weak = Arc::downgrade(&stream);
-        let io = TokioIo::new(Stream(stream));
-        let (sender, driver) = http1::handshake(io).await.map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            if let Err(error) = driver.await {
-                tracing::debug!(%error, "a connection to the service ended");
-            }
-        });
-        Ok(Connection { sender, stream: weak, since: Instant::now() })
-    }
-
-    fn arriving(&self, connection: Connection, response: Response<Incoming>) -> Response<Arriving> {
+    fn arriving(&self, mut connection: Connection, response: Response<Incoming>) -> Response<Arriving> {
+        if let Connection::Http1(connection) = &mut connection {
+            connection.heed(response.headers());
+        }
+        // One that has switched protocols is nobody's to use again.
+        let connection = (response.status() != StatusCode::SWITCHING_PROTOCOLS).then_some(connection);
         response.map(|body| {
-            let mut arriving = Arriving { body, connection: Some(connection), home: self.0.clone() };
+            let mut arriving = Arriving { body, connection, home: self.0.clone() };
             arriving.give_back_at_end();
             arriving
         })
@@ -153,43 +206,75 @@ impl Connections {
 }
 
 impl Shared {
-    /// The connection that was used last, if it is young enough and open.
-    fn take_idle(&self) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let connection = idle.pop()?;
-            if connection.since.elapsed() > self.idle_for {
-                // Those below it have waited longer.
-                idle.clear();
-                return None;
+    /// A connection that is there already.
+    async fn take(&self, speaks: Speaks) -> Option<Connection> {
+        if speaks != Speaks::Http1
+            && let Some(stream) = self.http2.take(self.idle_for).await
+        {
+            return Some(Connection::Http2(stream));
+        }
+        if speaks == Speaks::Http2 {
+            return None;
+        }
+        self.http1.take(self.idle_for).map(Connection::Http1)
+    }
+
+    /// A new connection; or one that somebody else has made meanwhile, if it can be shared.
+    async fn open(&self, speaks: Speaks) -> io::Result<Connection> {
+        let opened = timeout(CONNECT_MAX, async {
+            if self.is_shared(speaks) {
+                let _turn = self.connecting.lock().await;
+                if let Some(stream) = self.http2.take(self.idle_for).await {
+                    return Ok(Connection::Http2(stream));
+                }
+                if self.is_shared(speaks) {
+                    return self.connect(speaks).await;
+                }
             }
-            if connection.is_open() {
-                return Some(connection);
-            }
+            self.connect(speaks).await
+        });
+        opened.await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    fn is_shared(&self, speaks: Speaks) -> bool {
+        match speaks {
+            Speaks::Http1 => false,
+            Speaks::Http2 => true,
+            Speaks::Either => !self.chose_http1.load(Ordering::Relaxed),
         }
     }
 
-    fn give_back(&self, mut connection: Connection) {
-        connection.since = Instant::now();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX && !connection.sender.is_closed() {
-            idle.push(connection);
+    async fn connect(&self, speaks: Speaks) -> io::Result<Connection> {
+        let Upstream { host, port, .. } = &self.upstream;
+        let socket = TcpStream::connect((host.as_str(), *port)).await?;
+        socket.set_nodelay(true)?;
+        let socket = Arc::new(socket);
+        let Some(tls) = &self.tls else {
+            return match speaks {
+                Speaks::Http2 => self.http2.prior_knowledge(socket).await.map(Connection::Http2),
+                Speaks::Either | Speaks::Http1 => self.http1_over(Stream(socket.clone()), &socket).await,
+            };
+        };
+        let (stream, is_http2) = tls.connect(host, Stream(socket.clone()), speaks).await?;
+        if speaks == Speaks::Either {
+            self.chose_http1.store(!is_http2, Ordering::Relaxed);
         }
+        if is_http2 {
+            return self.http2.agreed(stream, &socket).await.map(Connection::Http2);
+        }
+        self.http1_over(stream, &socket).await
+    }
+
+    async fn http1_over<S>(&self, stream: S, socket: &Arc<TcpStream>) -> io::Result<Connection>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = http1::Connection::over(stream, socket, self.idle_for).await;
+        connection.map(Connection::Http1).map_err(io::Error::other)
     }
 }
 
-impl Connection {
-    /// A look at the socket itself: hyper learns of the other side's end only when it is polled again. Bytes that
-    /// wait there are no answer to anything, most likely a 408 before the end.
-    fn is_open(&self) -> bool {
-        let Some(stream) = self.stream.upgrade() else { return false };
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let looked = socket2::SockRef::from(&*stream).peek(&mut byte);
-        !self.sender.is_closed() && matches!(looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-    }
-}
-
-/// A response body on its way; the connection becomes idle at its end.
+/// A response body on its way; at its end, what carried it is free again.
 #[derive(Debug)]
 pub struct Arriving {
     body: Incoming,
@@ -200,9 +285,9 @@ pub struct Arriving {
 impl Arriving {
     fn give_back_at_end(&mut self) {
         if http_body::Body::is_end_stream(&self.body)
-            && let Some(connection) = self.connection.take()
+            && let Some(Connection::Http1(connection)) = self.connection.take()
         {
-            self.home.give_back(connection);
+            self.home.http1.give_back(connection);
         }
     }
 }
@@ -229,63 +314,5 @@ impl http_body::Body for Arriving {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// A socket that hyper reads and writes while its idle state can be looked at from outside.
-struct Stream(Arc<TcpStream>);
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read_buf(buf) {
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-impl Stream {
-    fn poll_try(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match write(&self.0) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_try(cx, |stream| stream.try_write(bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_try(cx, |stream| stream.try_write_vectored(bufs))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
     }
 }

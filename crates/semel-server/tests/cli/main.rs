@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod check_config;
 mod mistakes;
 mod operator;
 mod settings;

@@ -44,6 +44,12 @@ impl Setting {
             "--fingerprint" => "json,multipart",
             "--preset" => "stripe",
             "--kept" | "--released" | "--unknown" => "418,500",
+            "--derive" | "--key-field" => "json:/order_id",
+            "--ignore" | "--redact" => "/attempt",
+            "--store-down" => "bypass",
+            "--ulid" | "--keep-no-body" | "--observe" | "--critical" => "true",
+            "--probe" => "/charges?key={key}",
+            "--probe-keep" | "--probe-release" => "404",
             "--in-flight-status" => "425",
             "--mismatch-status" => "400",
             "--attempts-max" => "7",
@@ -61,6 +67,9 @@ impl Setting {
                     "--lease",
                     "--replay-for",
                     "--drain-for",
+                    "--wait-max",
+                    "--probe-after",
+                    "--probe-within",
                 ];
                 assert!(durations.contains(&duration), "{duration} is new: give it a value here");
                 "7s"
