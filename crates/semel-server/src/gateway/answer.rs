@@ -10,7 +10,7 @@ use tower_service::Service;
 use super::connection::Serving;
 use super::forward::TooLate;
 use super::front::{self, Refusal};
-use super::statement::POLICY_LINK;
+use super::page::POLICY_LINK;
 
 /// The answer to a request.
 pub async fn answer(mut request: Request<Incoming>, serving: &Serving) -> Response<Body> {
