@@ -507,6 +507,7 @@ fn bounds(open_claims: Option<u32>, new_keys: Option<u32>) -> Result<semel::Boun
     let bounds = semel::Bounds {
         open_claims_max: open_claims.unwrap_or(defaults.open_claims_max),
         new_keys_a_second_max: new_keys.unwrap_or(defaults.new_keys_a_second_max),
+        ..defaults
     };
     if bounds.open_claims_max == 0 || bounds.new_keys_a_second_max == 0 {
         return Err("--open-claims-max and --new-keys-per-second-max must be at least 1".into());
