@@ -54,7 +54,7 @@ impl Store for Witness {
 
     async fn sweep(&self, limit: u32) -> Result<Swept, StoreError> {
         let swept = self.inner.sweep(limit).await?;
-        self.ledger.note(format!("swept {} outcomes, {} records", swept.outcomes, swept.records));
+        self.ledger.swept(swept, self.clock.now());
         Ok(swept)
     }
 }

@@ -7,7 +7,7 @@ use super::{Book, Check, Ledger, short};
 use crate::environment::Timestamp;
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
-use crate::store::{AttemptId, Cause, Claim, ClaimRequest, Lease, Outcome, Purpose, Settlement};
+use crate::store::{AttemptId, Cause, Claim, ClaimRequest, Lease, Outcome, Purpose, Settlement, Swept};
 use crate::testing::sample;
 
 /// What is known of a key's present life.
@@ -140,6 +140,15 @@ impl Ledger {
         let open = |seen: &Seen| seen.until.is_some() || (truth && seen.end == Some(End::Unknown));
         let holds = book.keys.get(&lease.key).is_some_and(|seen| seen.holds(lease) && open(seen));
         book.expect(!holds, Check::Fenced, || format!("{text}: its holder was refused"));
+    }
+}
+
+impl Ledger {
+    /// What a sweep has dropped is gone although the clock went back.
+    pub(in crate::testing::simulation) fn swept(&self, swept: Swept, now: Timestamp) {
+        let mut book = self.book();
+        book.latest = book.latest.max(now);
+        book.note(format!("swept {} outcomes, {} records", swept.outcomes, swept.records));
     }
 }
 
