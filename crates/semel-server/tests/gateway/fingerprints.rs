@@ -109,8 +109,8 @@ fn c96_order_case_and_space_are_significant() {
     ]);
 }
 
-/// Exact bytes are what this version compares. That members may change places is a choice of a later one (C97);
-/// that another boundary is the same upload too (C16).
+/// Exact bytes are the default. That members may change places is a route's choice (C97), and so is that another
+/// boundary is the same upload (C16): see `comparisons.rs`.
 #[test]
 fn c97_c16_what_is_not_the_same_bytes_is_refused_and_never_run() {
     pairs_are_mismatches(&[
