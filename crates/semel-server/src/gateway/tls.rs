@@ -164,8 +164,9 @@ impl Connector {
         let config = config.map_err(|error| error.to_string())?;
         let config = config.with_root_certificates(roots).with_no_client_auth();
         let offering = |protocols: &[&[u8]]| {
-            let alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-            Arc::new(ClientConfig { alpn_protocols, ..config.clone() })
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            Arc::new(config)
         };
         Ok(Connector {
             either: offering(&[HTTP_2, HTTP_1]),

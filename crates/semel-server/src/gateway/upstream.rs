@@ -105,6 +105,7 @@ pub enum SendError {
 }
 
 /// What became of one request on one connection.
+#[allow(clippy::large_enum_variant, reason = "a response is the usual case, and moves once")]
 enum Sent {
     Response(Response<Arriving>),
     /// Not a byte of it was written.

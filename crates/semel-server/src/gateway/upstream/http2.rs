@@ -14,7 +14,6 @@ use std::error::Error;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http::uri::{Authority, Scheme, Uri};
@@ -164,7 +163,7 @@ impl Connection {
                 if polled.is_pending() {
                     allowed.store(driver.current_max_send_streams(), Ordering::Relaxed);
                 }
-                Poll::from(polled)
+                polled
             });
             if let Err(error) = ended.await {
                 tracing::debug!(%error, "a connection to the service ended");
