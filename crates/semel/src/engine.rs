@@ -12,14 +12,19 @@
 //!    caller gets its true outcome after `Patience::settle` at the latest, marked as not recorded (K10).
 //! 6. **A claim without an answer** is repeated under its attempt id, for `Patience::claim`. Then the caller is
 //!    told that the store is unavailable, and a task asks on until it knows, to give back what it may have got:
-//!    nothing ran (K10).
+//!    nothing ran (K10). It does so too when a repetition is refused for good, for as long as `late_answer_for`;
+//!    a store that refuses for longer lets the claim lapse to unknown.
 //! 7. **A scope has bounds**, asked before the store is: see [`Bounds`].
 //! 8. **Stopping** refuses new work, waits for what runs, and parks what still runs at the limit (G6). A parked
 //!    run goes on as long as the process does, and its late settlement counts.
 //! 9. **A run that panics** is parked. Its effect is as unknown as that of a process that died.
+//! 10. **What is unknown can be asked about** ([`Probe`]): by a request that meets it, and in the background by
+//!     whoever calls [`Engine::probe_unsettled`]. The rules, and the hazard, are in `engine/probe.rs`.
+//! 11. **A key that carries its time** and is too old to be new begins nothing ([`Age`]).
+//! 12. **In flight is told at once**, unless the operation may wait ([`Operation::wait`]).
 //!
 //! What it cannot promise: a run that took effect in a process that died before the settlement is *unknown*.
-//! [`OnUnknown`] says what happens then; only the same transaction makes it certain.
+//! [`OnUnknown`](crate::OnUnknown) says what happens then; only the same transaction makes it certain.
 
 use std::fmt;
 use std::future::Future;

@@ -13,7 +13,8 @@
 //! What a wrong clock does: if it is fast, keys look older than they are, and one that is fast by `remember_for`
 //! refuses new keys; if it is slow by more than a day, new keys look as if they came from the future and are
 //! refused. While it is wrong by the same amount all the time, no hole opens: what is slow remembers longer by
-//! rule 3, and what is fast refuses earlier. A clock that is set back later opens a hole as wide as the step.
+//! rule 3, and what is fast refuses earlier. A clock that is set back later opens a hole as wide as the step, and so
+//! does a second gateway whose clock is behind the first one's.
 //!
 //! Two limits. A dead key that an operator released anew counts from no attempts, so past `remember_for` it is
 //! refused like one of which nothing ran. An operator, and a probe in the background, remember what they complete

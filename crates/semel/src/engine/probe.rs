@@ -250,6 +250,9 @@ impl Engine {
 
     /// The probe's answer, if it gives one in time and before the process must end.
     async fn hear(&self, probe: &dyn Probe, probing: &Probing, within: Duration) -> Probed {
+        if self.parking.is_cancelled() {
+            return Probed::StillUnknown;
+        }
         // The question's own state is dropped with it, so nobody sees what a panic left half done.
         let answer = AssertUnwindSafe(async { probe.ask(probing).await }).catch_unwind();
         tokio::select! {

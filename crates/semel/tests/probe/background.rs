@@ -202,6 +202,22 @@ async fn what_an_operator_has_resolved_is_not_asked_about() {
     gateway.reads("completed").await;
 }
 
+/// Its lease had lapsed when the page was read; the owner's renewal was faster than the question, and keeps the record.
+#[tokio::test(start_paused = true)]
+async fn k7_an_owner_that_renews_before_the_question_begins_is_not_asked_about() {
+    let gateway = Gateway::new(no_effect());
+    let owner = running(&gateway.store, "k").await;
+    sleep(sample::LEASE + DUE).await;
+    gateway.store.fail(2, semel::testing::Fault::HangBefore);
+    let renew = async {
+        sleep(SECOND).await;
+        gateway.store.inner().renew(&owner, sample::LEASE).await.unwrap();
+    };
+    let (asked, ()) = futures_util::join!(gateway.probe(), renew);
+    assert_eq!((asked, gateway.oracle.asked()), (Asked { moved: 1, ..Asked::default() }, 0));
+    gateway.store.inner().settle(&owner, &sample::complete("the owner's")).await.unwrap();
+}
+
 /// A redrive that died reads as unknown. Nobody redrives but a person, so it is dead again, and not asked about.
 #[tokio::test(start_paused = true)]
 async fn a_dead_key_whose_redrive_died_is_not_released_by_a_probe() {
