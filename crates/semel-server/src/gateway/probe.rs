@@ -32,8 +32,10 @@ use crate::config::{Config, Contract, Piece, ProbeConfig, RouteConfig, Template}
 /// What need not be encoded (RFC 3986, section 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b'.');
 
-/// How often what is open is looked through, also right after the start.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often what is open is looked through, also right after the start: as often as something may fall due, within
+/// these bounds.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(250);
+const LOOK_EVERY_MAX: Duration = Duration::from_secs(5);
 
 /// Records looked at in one go.
 const PAGE: u32 = 100;
@@ -84,9 +86,9 @@ impl Questions {
 
     /// Asks about what is open, again and again, from the start on: what an earlier process left behind, too.
     pub async fn ask_for_ever(self, engine: Engine, service: String) {
-        if self.0.iter().all(|(_, question)| question.is_none()) {
-            return;
-        }
+        let asking = self.0.iter().filter(|(_, question)| question.is_some());
+        let Some(soonest) = asking.map(|(route, _)| route.contract.policy.probe_after).min() else { return };
+        let look_every = soonest.clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         let scope = format!("http:{service}:");
         let choose = |entry: &Entry| self.choose(entry, &scope);
         loop {
@@ -103,7 +105,7 @@ impl Questions {
                     break;
                 }
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(look_every).await;
         }
     }
 
