@@ -11,7 +11,7 @@
 //!    origin, or where `cors_credentials` allows them in its place: then on every answer, else a page that sends
 //!    cookies could not read a refusal. Never together with `*`, which would hand every page the caller's session.
 //! 4. **A preflight** goes to the service like every OPTIONS: it touches no key and no store. If its answer allows
-//!    the origin, [`ALLOWED`] is added to the headers that it allows, and nothing to its methods. Any other answer,
+//!    the origin, the key's names and `Prefer` are added to its headers, and nothing to its methods. Any other answer,
 //!    or none, is replaced: 204, the method and the headers that were asked for.
 //! 5. So a listed origin is trusted with everything behind the gateway: its pages may use any method and header, and
 //!    read every answer. `*` is for what anybody who can reach the gateway may know.
@@ -24,20 +24,28 @@
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue,
-    ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue, LINK,
+    ORIGIN, RETRY_AFTER, VARY,
 };
 use http::{Method, Request, Response, StatusCode};
-use semel_http::Body;
+use semel_http::{Body, IDEMPOTENT_REPLAYED, SEMEL_GUARDED, SEMEL_ORIGINAL_STATUS, SEMEL_RECORDED};
 
+use crate::config::Config;
 use crate::origin::Origin;
 
-/// What a page may send: the key, and how long it would wait (H8).
-const ALLOWED: [&str; 2] = ["Idempotency-Key", "Prefer"];
+/// How long a page would wait (H8).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// What a page may read beside the headers that it always may.
-const EXPOSED: [&str; 5] =
-    ["Idempotent-Replayed", "Retry-After", "Link", "Semel-Recorded", "Semel-Original-Status"];
+const EXPOSED: [HeaderName; 7] = [
+    IDEMPOTENT_REPLAYED,
+    RETRY_AFTER,
+    LINK,
+    HeaderName::from_static("preference-applied"),
+    SEMEL_RECORDED,
+    SEMEL_GUARDED,
+    SEMEL_ORIGINAL_STATUS,
+];
 
 /// Seconds for which a browser need not ask again. Chromium takes at most two hours, Firefox a day.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
@@ -51,6 +59,8 @@ pub struct Cors {
     /// Empty: nobody, and nothing is touched.
     origins: Vec<HeaderValue>,
     credentials: bool,
+    /// What a page may send: the key, by each of its names, and [`PREFER`].
+    allowed: Vec<HeaderName>,
 }
 
 /// What a request asks for, kept while it is answered.
@@ -67,10 +77,23 @@ pub enum Asked {
 }
 
 impl Cors {
-    pub fn new(origins: &[Origin], credentials: bool) -> Cors {
+    pub fn of(config: &Config) -> Cors {
+        let contracts =
+            std::iter::once(&config.otherwise).chain(config.routes.iter().map(|route| &route.contract));
+        let names = contracts.flat_map(|contract| contract.key_names.iter().cloned());
+        Cors::new(&config.cors_origins, config.cors_credentials, names)
+    }
+
+    fn new(origins: &[Origin], credentials: bool, key_names: impl Iterator<Item = HeaderName>) -> Cors {
         // An origin was read from a URL, so it is visible ASCII.
         let origins = origins.iter().filter_map(|origin| HeaderValue::from_str(&origin.0).ok()).collect();
-        Cors { origins, credentials }
+        let mut allowed = Vec::new();
+        for name in key_names.chain([PREFER]) {
+            if !allowed.contains(&name) {
+                allowed.push(name);
+            }
+        }
+        Cors { origins, credentials, allowed }
     }
 
     /// Reads what the request asks for, before it goes on.
@@ -105,10 +128,10 @@ impl Cors {
                     response = permission(method, headers);
                 }
                 self.allow(response.headers_mut(), origin);
-                extend_list(response.headers_mut(), ACCESS_CONTROL_ALLOW_HEADERS, &ALLOWED);
+                extend_list(response.headers_mut(), ACCESS_CONTROL_ALLOW_HEADERS, &self.allowed);
             }
         }
-        extend_list(response.headers_mut(), VARY, &["Origin"]);
+        extend_list(response.headers_mut(), VARY, &[ORIGIN]);
         response
     }
 
@@ -147,7 +170,7 @@ fn permission(method: HeaderValue, asked: Vec<HeaderValue>) -> Response<Body> {
         headers.append(ACCESS_CONTROL_ALLOW_HEADERS, line);
     }
     headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
-    extend_list(headers, VARY, &["Access-Control-Request-Method", "Access-Control-Request-Headers"]);
+    extend_list(headers, VARY, &[ACCESS_CONTROL_REQUEST_METHOD, ACCESS_CONTROL_REQUEST_HEADERS]);
     response
 }
 
@@ -157,23 +180,25 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue>
     lines.next().filter(|_| lines.next().is_none())
 }
 
-/// Adds a line with those words that no line of the list has yet.
-fn extend_list(headers: &mut HeaderMap, name: HeaderName, words: &[&'static str]) {
-    let has = |word: &str| {
-        let mut listed =
-            headers.get_all(&name).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-        listed.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+/// Adds a line with those names that no line of the list has yet.
+fn extend_list(headers: &mut HeaderMap, list: HeaderName, names: &[HeaderName]) {
+    let has = |name: &HeaderName| {
+        let lines = headers.get_all(&list).iter();
+        let mut listed = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        listed.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
     };
-    let missing: Vec<&str> = words.iter().copied().filter(|word| !has(word)).collect();
+    let missing: Vec<&str> = names.iter().filter(|name| !has(name)).map(HeaderName::as_str).collect();
     if let Ok(line) = HeaderValue::from_str(&missing.join(", "))
         && !missing.is_empty()
     {
-        headers.append(name, line);
+        headers.append(list, line);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use semel_http::IDEMPOTENCY_KEY;
+
     use super::*;
 
     const SHOP: &str = "https://shop.example";
@@ -181,7 +206,9 @@ mod tests {
 
     fn cors(origins: &[&str], credentials: bool) -> Cors {
         let origins: Vec<Origin> = origins.iter().map(|origin| origin.parse().unwrap()).collect();
-        Cors::new(&origins, credentials)
+        let alias = HeaderName::from_static("x-key");
+        let names = [IDEMPOTENCY_KEY, alias.clone(), IDEMPOTENCY_KEY, alias];
+        Cors::new(&origins, credentials, names.into_iter())
     }
 
     fn request(method: Method, lines: &[(&str, &str)]) -> Request<()> {
@@ -238,7 +265,7 @@ mod tests {
         for request in others.chain([two, request(Method::POST, &[]), request(Method::OPTIONS, &[])]) {
             let answer = answered(&cors(&[SHOP], true), &request, 405, &[(NAMED, DESK)]);
             assert_eq!((answer.status().as_u16(), lines(&answer, NAMED)), (405, vec![DESK]));
-            assert_eq!((lines(&answer, "vary"), answer.headers().len()), (vec!["Origin"], 2));
+            assert_eq!((lines(&answer, "vary"), answer.headers().len()), (vec!["origin"], 2));
         }
     }
 
@@ -250,7 +277,7 @@ mod tests {
         {
             for origin in [SHOP, DESK] {
                 let answer = answered(&cors, &from(origin), 409, said);
-                assert_eq!((lines(&answer, NAMED), lines(&answer, "vary")), (vec![origin], vec!["Origin"]));
+                assert_eq!((lines(&answer, NAMED), lines(&answer, "vary")), (vec![origin], vec!["origin"]));
             }
         }
     }
@@ -259,11 +286,13 @@ mod tests {
     fn h16_what_is_exposed_is_added_to_what_the_service_exposes() {
         let cors = cors(&[SHOP], false);
         let answer = answered(&cors, &from(SHOP), 201, &[]);
-        let ours = "Idempotent-Replayed, Retry-After, Link, Semel-Recorded, Semel-Original-Status";
+        let ours = "idempotent-replayed, retry-after, link, preference-applied, semel-recorded, semel-guarded, \
+                    semel-original-status";
         assert_eq!(lines(&answer, SHOWN), [ours]);
         let said = [(SHOWN, "x-total , LINK"), (SHOWN, "retry-after"), ("vary", "Accept, origin")];
         let answer = answered(&cors, &from(SHOP), 201, &said);
-        let ours = "Idempotent-Replayed, Semel-Recorded, Semel-Original-Status";
+        let ours =
+            "idempotent-replayed, preference-applied, semel-recorded, semel-guarded, semel-original-status";
         assert_eq!(lines(&answer, SHOWN), ["x-total , LINK", "retry-after", ours]);
         assert_eq!(lines(&answer, "vary"), ["Accept, origin"]);
     }
@@ -311,9 +340,9 @@ mod tests {
             let answer = answered(&cors, &preflight(SHOP), status, said);
             assert_eq!((answer.status().as_u16(), lines(&answer, NAMED)), (204, vec![SHOP]));
             assert_eq!(lines(&answer, METHODS), ["PATCH"]);
-            assert_eq!(lines(&answer, HEADERS), ["content-type,idempotency-key", "Prefer"]);
+            assert_eq!(lines(&answer, HEADERS), ["content-type,idempotency-key", "x-key, prefer"]);
             assert_eq!(lines(&answer, "access-control-max-age"), ["600"]);
-            assert!(lines(&answer, "vary").contains(&"Origin"));
+            assert!(lines(&answer, "vary").contains(&"origin"));
         }
     }
 
@@ -323,7 +352,7 @@ mod tests {
         let said = [(NAMED, SHOP), (METHODS, "GET"), (HEADERS, "Content-Type"), (CREDENTIALS, "true")];
         let answer = answered(&cors, &preflight(SHOP), 200, &said);
         assert_eq!((answer.status().as_u16(), lines(&answer, METHODS)), (200, vec!["GET"]));
-        assert_eq!(lines(&answer, HEADERS), ["Content-Type", "Idempotency-Key, Prefer"]);
+        assert_eq!(lines(&answer, HEADERS), ["Content-Type", "idempotency-key, x-key, prefer"]);
         assert_eq!((lines(&answer, NAMED), lines(&answer, CREDENTIALS)), (vec![SHOP], vec!["true"]));
         assert!(lines(&answer, "access-control-max-age").is_empty());
     }

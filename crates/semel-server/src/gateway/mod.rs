@@ -143,7 +143,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let room = Arc::new(Semaphore::new(worker::room()));
     let stop = worker::Stop { stopping, stopped: CancellationToken::new(), connections: TaskTracker::new() };
     let page = Arc::new(Page::new(&config));
-    let cors = Arc::new(Cors::new(&config.cors_origins, config.cors_credentials));
+    let cors = Arc::new(Cors::of(&config));
     let workers = (0..config.workers)
         .map(|number| {
             // A worker's connections to the service are its own, so no request crosses a thread.

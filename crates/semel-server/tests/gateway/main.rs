@@ -8,6 +8,7 @@ mod support;
 
 mod assert;
 mod bodies;
+mod cors;
 mod comparisons;
 mod fingerprints;
 mod framing;
