@@ -81,9 +81,12 @@ pub struct Where {
     /// Where the records are kept [default: sqlite://semel.db]
     #[arg(long, env = "SEMEL_STORE", value_name = "URL")]
     pub store: Option<String>,
-    /// The gateway's TOML file, for its store and its retention
+    /// The gateway's TOML file, for its store, its retention and its secret
     #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// The file with the gateway's secret, where the store has HMACs of the keys
+    #[arg(long, env = "SEMEL_KEY_SECRET_FILE", value_name = "FILE")]
+    pub key_secret_file: Option<PathBuf>,
 }
 
 /// Which key a command works on.

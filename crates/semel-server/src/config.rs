@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_http::{Field, Pattern, Pointer};
+use semel_http::{Field, KeySecret, Pattern, Pointer, TrustedProxies};
 use serde::Deserialize;
 
 use crate::origin::Origin;
@@ -19,12 +19,14 @@ mod contract;
 mod effective;
 #[cfg(test)]
 mod example;
+mod principals;
 mod probe;
 mod tls;
 mod words;
 
 pub use contract::Contract;
 pub use effective::Effective;
+pub use principals::{Callers, KeySource, Location, PrincipalEntry, Proxy, Tokens};
 pub use probe::{Piece, ProbeConfig, Template};
 pub use tls::{ClientAuthority, ClientCertificatePolicy, TlsFiles};
 pub use words::{
@@ -76,6 +78,28 @@ pub struct Settings {
     /// The service's name, part of every key's scope [default: default]
     #[arg(long, env = "SEMEL_SERVICE", value_name = "NAME")]
     pub service: Option<String>,
+    /// Who a caller is: the first of these that a request has. jwt:CLAIM, header:NAME, certificate, authorization; and at
+    /// the end 'required', to refuse whoever is none of them; repeatable [default: authorization]
+    #[arg(long, env = "SEMEL_PRINCIPAL", value_name = "PRINCIPAL", value_delimiter = ',')]
+    #[serde(default, deserialize_with = "principals::several")]
+    pub principal: Option<Vec<PrincipalEntry>>,
+    /// The proxies whose header:NAME is believed, from others it is taken off; repeatable [default: none]
+    #[arg(long, env = "SEMEL_TRUSTED_PROXIES", value_name = "NETWORK", value_delimiter = ',')]
+    #[serde(default, deserialize_with = "principals::several")]
+    pub trusted_proxies: Option<Vec<Proxy>>,
+    /// The issuer's public keys, a JSON Web Key Set, for jwt:CLAIM
+    #[arg(long, env = "SEMEL_JWKS", value_name = "FILE|URL")]
+    pub jwks: Option<KeySource>,
+    /// The only issuer whose tokens are taken
+    #[arg(long, env = "SEMEL_JWT_ISSUER", value_name = "NAME")]
+    pub jwt_issuer: Option<String>,
+    /// For whom a token must be made; repeatable, one of them is enough
+    #[arg(long, env = "SEMEL_JWT_AUDIENCE", value_name = "NAME")]
+    #[serde(default, deserialize_with = "principals::several")]
+    pub jwt_audience: Option<Vec<String>>,
+    /// Asked by GET with the caller's headers before a key is looked up: 2xx go on, 401 and 403 are passed on
+    #[arg(long, env = "SEMEL_AUTH_CHECK", value_name = "URL")]
+    pub auth_check: Option<Location>,
     /// The guarded methods [default: POST,PATCH]
     #[arg(long, env = "SEMEL_METHODS", value_name = "LIST")]
     pub methods: Option<List<Guardable>>,
@@ -97,6 +121,9 @@ pub struct Settings {
     /// Take keys of the shape of a ULID for ULIDs, and refuse those that are too old
     #[arg(long, env = "SEMEL_ULID", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
     pub ulid: Option<bool>,
+    /// A file with a secret: the store then holds HMACs of the keys, and no key
+    #[arg(long, env = "SEMEL_KEY_SECRET_FILE", value_name = "FILE")]
+    pub key_secret_file: Option<PathBuf>,
     /// How two requests are compared [default: exact]
     #[arg(long, env = "SEMEL_FINGERPRINT", value_name = "LIST")]
     pub fingerprint: Option<List<Sameness>>,
@@ -230,6 +257,9 @@ pub struct Config {
     pub admin: Address,
     pub admin_token_file: Option<PathBuf>,
     pub service: String,
+    pub key_secret: Option<KeySecret>,
+    pub trusted_proxies: TrustedProxies,
+    pub tokens: Option<Tokens>,
     pub upstream_idle: Duration,
     pub bounds: semel::Bounds,
     pub drain_for: Duration,
@@ -293,6 +323,12 @@ impl Settings {
             admin,
             admin_token_file,
             service,
+            principal,
+            trusted_proxies,
+            jwks,
+            jwt_issuer,
+            jwt_audience,
+            auth_check,
             methods,
             key,
             key_syntax,
@@ -300,6 +336,7 @@ impl Settings {
             derive,
             key_field,
             ulid,
+            key_secret_file,
             fingerprint,
             ignore,
             redact,
@@ -375,10 +412,19 @@ impl Settings {
             return Err("--workers must be at least 1".into());
         }
         let tls = tls::files(&self)?;
+        let key_secret = self.key_secret_file.as_deref().map(key_secret).transpose()?;
         let otherwise = Contract::of(&self, None)?;
         let routes = self.route.iter().flatten().map(|route| self.resolve_route(route));
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
         reachable(&routes)?;
+        let asks = otherwise.probe.is_some() || routes.iter().any(|route| route.contract.probe.is_some());
+        if key_secret.is_some() && asks {
+            return Err("--probe needs keys in clear, and with --key-secret-file the store has none".into());
+        }
+        let by_token = |contract: &Contract| contract.callers.by_token();
+        let by_token = by_token(&otherwise) || routes.iter().any(|route| by_token(&route.contract));
+        let tokens = principals::tokens(&self, by_token)?;
+        let trusted_proxies = principals::trusted_proxies(&self);
         let (cors_origins, cors_credentials) = cors(self.cors_origins, self.cors_credentials)?;
         Ok(Config {
             listen: self.listen.unwrap_or(Address(([127, 0, 0, 1], 8080).into())),
@@ -386,7 +432,10 @@ impl Settings {
             store: self.store.unwrap_or_else(|| STORE.to_owned()),
             admin: admin(self.admin, self.admin_token_file.is_some())?,
             admin_token_file: self.admin_token_file,
+            trusted_proxies,
+            tokens,
             service: service(self.service)?,
+            key_secret,
             upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
             bounds: bounds(self.open_claims_max, self.new_keys_per_second_max)?,
             drain_for: span(self.drain_for, Duration::from_secs(25)),
@@ -433,6 +482,11 @@ impl Settings {
             admin,
             admin_token_file,
             service,
+            key_secret_file,
+            trusted_proxies,
+            jwks,
+            jwt_issuer,
+            jwt_audience,
             upstream_idle,
             open_claims_max,
             new_keys_per_second_max,
@@ -497,7 +551,9 @@ pub fn layered(settings: Settings, file: Option<&PathBuf>) -> Result<Settings, S
 fn admin(address: Option<Address>, has_token: bool) -> Result<Address, String> {
     let address = address.unwrap_or(Address(([127, 0, 0, 1], 9901).into()));
     if !has_token && !address.0.ip().to_canonical().is_loopback() {
-        return Err(format!("--admin {address} can be reached from other machines: it needs --admin-token-file FILE"));
+        return Err(format!(
+            "--admin {address} can be reached from other machines: it needs --admin-token-file FILE"
+        ));
     }
     Ok(address)
 }
@@ -513,6 +569,18 @@ fn bounds(open_claims: Option<u32>, new_keys: Option<u32>) -> Result<semel::Boun
         return Err("--open-claims-max and --new-keys-per-second-max must be at least 1".into());
     }
     Ok(bounds)
+}
+
+/// The secret under which keys are stored: the file's bytes, without white space around them.
+///
+/// # Errors
+///
+/// One line that says what is wrong with it, and nothing of what it holds.
+pub fn key_secret(file: &Path) -> Result<KeySecret, String> {
+    let named = |error: String| format!("--key-secret-file {}: {error}", file.display());
+    let secret = std::fs::read(file).map_err(|error| named(error.to_string()))?;
+    KeySecret::new(secret.trim_ascii())
+        .ok_or_else(|| named(format!("a secret has {} bytes or more", KeySecret::BYTES_MIN)))
 }
 
 /// The name stands between colons in the scope.

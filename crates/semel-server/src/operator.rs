@@ -14,7 +14,7 @@ use semel_store::{Connected, Options};
 
 use crate::Failure;
 use crate::cli::{Keys, Migrate, Resolve, Show, Sweep, Where, Which};
-use crate::config::{STORE, Settings, layered};
+use crate::config::{STORE, Settings, key_secret, layered};
 
 mod table;
 
@@ -51,7 +51,7 @@ pub async fn keys(args: Keys) -> Result<(), Failure> {
 /// `semel show`.
 pub async fn show(args: Show) -> Result<(), Failure> {
     let store = open(&args.place).await?;
-    let entry = find(&store, &args.which).await?;
+    let entry = find(&store, &args.place, &args.which).await?;
     table::show(&entry, args.json).map_err(unwritten)
 }
 
@@ -59,7 +59,7 @@ pub async fn show(args: Show) -> Result<(), Failure> {
 pub async fn resolve(args: Resolve) -> Result<(), Failure> {
     let settlement = settlement(&args)?;
     let store = open(&args.place).await?;
-    let entry = find(&store, &args.which).await?;
+    let entry = find(&store, &args.place, &args.which).await?;
     resolvable(&entry, args.force)?;
     let engine = Engine::new(store.store.clone(), Entropy::system());
     match engine.resolve(&entry, &settlement, args.force).await.map_err(failed)? {
@@ -110,7 +110,11 @@ fn url(place: &Where) -> Result<String, Failure> {
 
 /// The gateway's own file, as far as a command needs it.
 fn settings(place: &Where) -> Result<Settings, Failure> {
-    let given = Settings { store: place.store.clone(), ..Settings::default() };
+    let given = Settings {
+        store: place.store.clone(),
+        key_secret_file: place.key_secret_file.clone(),
+        ..Settings::default()
+    };
     layered(given, place.config.as_ref()).map_err(Failure::Usage)
 }
 
@@ -119,9 +123,16 @@ async fn open(place: &Where) -> Result<Connected, Failure> {
     semel_store::connect(&url(place)?, &Options::default()).await.map_err(Failure::from)
 }
 
-/// The one record that is meant. Several: the caller has to say which.
-async fn find(store: &Connected, which: &Which) -> Result<Entry, Failure> {
+/// The one record that is meant. Several: the caller has to say which. With the gateway's file the key can be given in
+/// clear where the store has an HMAC of it; as the store has it, it can always be given.
+async fn find(store: &Connected, place: &Where, which: &Which) -> Result<Entry, Failure> {
     let key = Key::new(&which.key).map_err(|error| Failure::Usage(format!("KEY: {error}")))?;
+    let key = match settings(place)?.key_secret_file {
+        Some(file) if !which.key.starts_with("hmac-") => {
+            key_secret(&file).map_err(Failure::Usage)?.stored(&key)
+        }
+        _ => key,
+    };
     let mut found = match &which.scope {
         Some(text) => store.store.find(&scope(text)?, &key).await.map_err(failed)?.into_iter().collect(),
         None => store.inspect.find_key(&key, PAGE).await.map_err(failed)?,

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use semel_http::{Comparison, Options, Routes, Settings};
+use semel_http::{AuthCheck, Comparison, Options, Routes, Settings};
 
-use super::probe::Questions;
+use super::auth_check::Asked;
 use super::page::POLICY_PATH;
+use super::place::Place;
+use super::probe::Questions;
 use crate::config::{Config, Contract, KeyPolicy, KeySyntax, RouteConfig, Sameness, StoreDown};
 
 /// The routes, in the order of the file. Without their questions they are checked, and no more.
@@ -35,6 +37,11 @@ fn settings(
         options.host.clone_from(&route.host);
     }
     options.service.clone_from(&config.service);
+    options.principals.clone_from(&contract.callers.principals);
+    options.principal_required = contract.callers.required;
+    options.trusted_proxies = config.trusted_proxies.clone();
+    options.jwt = config.tokens.as_ref().map(|tokens| tokens.verifier.clone());
+    options.auth_check = auth_check(config, contract)?;
     options.key = match contract.key {
         KeyPolicy::Optional => semel_http::KeyPolicy::Optional,
         KeyPolicy::Required => semel_http::KeyPolicy::Required,
@@ -50,6 +57,7 @@ fn settings(
     options.key_names.clone_from(&contract.key_names);
     options.key_field.clone_from(&contract.key_field);
     options.ulid = contract.ulid;
+    options.key_secret.clone_from(&config.key_secret);
     options.comparison = Comparison {
         json: contract.fingerprint.contains(&Sameness::Json),
         multipart: contract.fingerprint.contains(&Sameness::Multipart),
@@ -67,4 +75,12 @@ fn settings(
     options.kept_bytes_max = contract.kept_bytes_max;
     options.policy_link = POLICY_PATH.to_owned();
     Settings::new(options).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// Whoever is asked before a key is looked up.
+fn auth_check(config: &Config, contract: &Contract) -> Result<Option<Arc<dyn AuthCheck>>, String> {
+    let Some(location) = &contract.auth_check else { return Ok(None) };
+    let place = Place::new(location, contract.upstream_ca.as_deref(), config.upstream_idle);
+    let place = place.map_err(|error| format!("--auth-check {error}"))?;
+    Ok(Some(Arc::new(Asked::new(place, contract.key_names.clone()))))
 }

@@ -78,7 +78,6 @@ fn addresses_and_urls_are_named_by_their_nearest() {
     upstream("localhost:9000", "'http://localhost:9000'");
     upstream("htp://127.0.0.1:9000", "'http://127.0.0.1:9000'");
     upstream("http:/127.0.0.1:9000", "'http://127.0.0.1:9000'");
-    upstream("https://127.0.0.1:9000", "http://");
     upstream("http://127.0.0.1:9000/base", "without a path");
     upstream("http://127.0.0.1:99999", "http://127.0.0.1:9000");
     upstream("", "http://127.0.0.1:9000");
@@ -111,10 +110,17 @@ fn what_does_not_fit_together_is_said() {
 }
 
 #[test]
-fn probe_is_refused_until_it_exists() {
-    setting("--on-unknown", "probe", "use park or rerun");
+fn a_probe_is_one_only_with_the_choice_and_the_template() {
+    setting("--on-unknown", "probe", "needs --probe, such as /charges?key={key}");
     let by_variable = said(semel(&UPSTREAM).env("SEMEL_ON_UNKNOWN", "probe"));
-    assert!(by_variable.error(2).contains("probe"));
+    assert!(by_variable.error(2).contains("needs --probe"));
+    setting("--probe", "/charges?key={key}", "--on-unknown probe");
+    setting("--probe", "/charges", "needs a variable");
+    setting("--probe", "http://{key}/charges", "host is fixed");
+    let probing = |template, wants| {
+        mistake(&[&UPSTREAM[..], &["--on-unknown", "probe", "--probe", template]].concat(), wants);
+    };
+    probing("/charges/{id}", "no variable {id}");
 }
 
 #[test]
@@ -141,7 +147,7 @@ fn toml_mistakes_name_the_file_the_line_and_the_nearest() {
         ("no_migrate = \"yes\"", "boolean"),
         ("lease = \"5s\"\nlease = \"6s\"", "line 2"),
         ("lease = ", "line 1"),
-        ("on_unknown = \"probe\"", "use park or rerun"),
+        ("on_unknown = \"probe\"", "needs --probe"),
     ] {
         std::fs::write(file, text).unwrap();
         mistake(&[&UPSTREAM[..], &["--config", file]].concat(), wants);

@@ -44,6 +44,7 @@ impl Setting {
             "--fingerprint" => "json,multipart",
             "--preset" => "stripe",
             "--kept" | "--released" | "--unknown" => "418,500",
+            "--key-secret-file" => "secret",
             "--derive" | "--key-field" => "json:/order_id",
             "--ignore" | "--redact" => "/attempt",
             "--store-down" => "bypass",
@@ -117,7 +118,9 @@ impl Taken {
     fn new() -> Taken {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        Taken { address, _listener: listener, directory: tempfile::tempdir().unwrap() }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("secret"), "a secret of 20 bytes").unwrap();
+        Taken { address, _listener: listener, directory }
     }
 
     /// Runs with the setting given as `set` says, and with whatever else it takes to get as far as the port.

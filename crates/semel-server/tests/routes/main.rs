@@ -4,6 +4,7 @@
 mod support;
 
 #[path = "../gateway/assert.rs"]
+#[allow(dead_code, reason = "shared with the tests of the gateway, which use more of it")]
 mod assert;
 
 mod ages;

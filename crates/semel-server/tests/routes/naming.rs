@@ -117,3 +117,28 @@ fn h4_what_is_idempotent_by_nature_passes_by_even_with_a_key() {
     assert_eq!(service.ledger().last().key(), "k");
     assert_eq!(states(&gateway), []);
 }
+
+/// Nobody who reads the store learns a key; an operator who has the secret looks it up as ever.
+#[test]
+fn t6_keys_can_be_stored_as_hmacs() {
+    let service = Service::plain();
+    let launch = crate::launch(service.address(), "");
+    let (secret, key) = (launch.directory().join("secret"), "order-77-of-a-customer");
+    std::fs::write(&secret, "a secret of 20 bytes\n").unwrap();
+    let toml = format!("key_secret_file = {secret:?}\n");
+    std::fs::write(launch.directory().join("semel.toml"), &toml).unwrap();
+    let gateway = launch.start();
+    replayed(&gateway, &Call::post("/a", key).body("x"));
+    assert_eq!(service.ledger().last().key(), key, "the service gets it in clear");
+    let keys: Vec<_> = states(&gateway).into_iter().map(|(key, _)| key).collect();
+    assert!(keys.len() == 1 && keys[0].starts_with("hmac-"), "{keys:?}");
+    let files = std::fs::read_dir(launch.directory()).unwrap().map(|file| file.unwrap().path());
+    for file in files.filter(|file| file.to_string_lossy().contains("semel.db")) {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()), "{file:?}");
+    }
+    assert!(gateway.operator().show(key).is_none());
+    let shown =
+        gateway.operator().done(&["show", key, "--json", "--key-secret-file", secret.to_str().unwrap()]);
+    assert!(shown.contains("completed"), "{shown}");
+}
