@@ -1,5 +1,8 @@
 //! What `Content-Type` says: RFC 9110, sections 5.6.6 and 8.3.
 
+/// The most parameters that are read.
+const PARAMETERS_MAX: usize = 16;
+
 /// A media type, with what has no case in lower case.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MediaType {
@@ -10,7 +13,8 @@ pub(super) struct MediaType {
 }
 
 impl MediaType {
-    /// `None` when it is malformed, or has a parameter twice: readers differ in which one they take.
+    /// `None` when it is malformed, has more than [`PARAMETERS_MAX`], or has a parameter twice: readers differ in which
+    /// one they take.
     pub(super) fn parse(value: &[u8]) -> Option<MediaType> {
         let (class, rest) = token(value.trim_ascii())?;
         let (subtype, mut rest) = token(rest.strip_prefix(b"/")?)?;
@@ -26,7 +30,7 @@ impl MediaType {
             }
             let (name, after) = token(rest)?;
             let (value, after) = value_of(after.strip_prefix(b"=")?)?;
-            if parameters.iter().any(|(other, _)| *other == name) {
+            if parameters.len() == PARAMETERS_MAX || parameters.iter().any(|(other, _)| *other == name) {
                 return None;
             }
             parameters.push((name, value));
@@ -88,6 +92,13 @@ mod tests {
             assert_eq!(of(same), Some(("a/b".to_owned(), vec![("c".to_owned(), "d".to_owned())])), "{same}");
         }
         assert_eq!(of("a/b;c=\"x; y\\\"\"").unwrap().1[0].1, "x; y\"");
+    }
+
+    #[test]
+    fn k11_parameters_are_bounded() {
+        let many = |count| (0..count).fold("a/b".to_owned(), |text, at| format!("{text};p{at}=1"));
+        assert_eq!(of(&many(PARAMETERS_MAX)).unwrap().1.len(), PARAMETERS_MAX);
+        assert_eq!(of(&many(PARAMETERS_MAX + 1)), None);
     }
 
     #[test]

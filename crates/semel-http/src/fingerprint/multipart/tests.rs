@@ -92,6 +92,7 @@ fn c16_the_order_of_parts_counts_and_where_one_ends() {
         of("--b\r\n\r\n12\r\n--b--"),
         of("--b\r\n\r\n12\r\n--b\r\n\r\n\r\n--b--"),
         of("--b\r\na:1\r\n\r\n2\r\n--b--"),
+        of("--b\r\n\r\na\r\n--b\r\n\r\n1\r\n--b\r\n\r\n2\r\n--b--"),
         of("--b\r\n\r\na:1\r\n\r\n2\r\n--b--"),
         of("--b--"),
     ];
