@@ -149,7 +149,6 @@ fn requests_that_name_no_host_or_several_are_refused() {
         format!("POST /a b HTTP/1.1\r\nHost: a\r\n{rest}"),
         format!("POST /a HTTP/1.2\r\nHost: a\r\n{rest}"),
         format!("POST /a\r\n{rest}"),
-        "\x16\x03\x01\x02\x00\x01\x00\r\n\r\n".to_owned(),
     ];
     all_are_refused(&service, &gateway, &requests);
 }

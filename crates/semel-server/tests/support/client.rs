@@ -176,6 +176,22 @@ impl Call {
         self
     }
 
+    pub(crate) fn method(&self) -> &str {
+        &self.method
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    pub(crate) fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
+    pub(crate) fn body_bytes(&self) -> &[u8] {
+        &self.body
+    }
+
     /// Host and Content-Length are added where they are not given.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let given = |name: &str| self.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));

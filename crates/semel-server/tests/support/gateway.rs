@@ -17,7 +17,7 @@ use super::{Answer, Call, Client, DEADLINE, Operator, Random, WriteLock, until};
 /// How to start a gateway: again and again on the same store and the same address.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    upstream: SocketAddr,
+    upstream: String,
     listen: Option<SocketAddr>,
     store: PathBuf,
     args: Vec<OsString>,
@@ -56,7 +56,7 @@ impl Launch {
         let store = directory.path().join("semel.db");
         let directory = Arc::new(directory);
         Launch {
-            upstream,
+            upstream: format!("http://{upstream}"),
             listen: None,
             store,
             args: Vec::new(),
@@ -69,6 +69,11 @@ impl Launch {
     pub(crate) fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Launch {
         self.args.extend(args.into_iter().map(OsString::from));
         self
+    }
+
+    /// With the service at this URL instead.
+    pub(crate) fn upstream(self, url: &str) -> Launch {
+        Launch { upstream: url.to_owned(), ..self }
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Launch {
@@ -142,7 +147,7 @@ impl Launch {
     /// The command line, without a setting from the environment of the tests.
     pub(crate) fn command(&self, listen: SocketAddr) -> Command {
         let mut command = self.open_files.map_or_else(semel, limited);
-        command.arg("gateway").arg("--upstream").arg(format!("http://{}", self.upstream));
+        command.arg("gateway").arg("--upstream").arg(&self.upstream);
         command.arg("--listen").arg(listen.to_string()).args(["--admin", "127.0.0.1:0"]);
         command.arg("--store").arg(self.store()).args(&self.args);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
