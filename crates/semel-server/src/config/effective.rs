@@ -22,9 +22,11 @@ impl Contract {
             json!(codes)
         };
         let words = |list: &mut dyn Iterator<Item = String>| json!(list.collect::<Vec<_>>());
-        BTreeMap::from([
+        let mut effective = BTreeMap::from([
             ("upstream", json!(self.upstream.to_string())),
             ("upstream_http", json!(self.upstream_http.to_string())),
+            ("principal", json!(self.callers.written())),
+            ("auth_check", json!(self.auth_check.as_ref().map(ToString::to_string))),
             ("methods", words(&mut self.methods.iter().map(ToString::to_string))),
             ("key", json!(self.key.to_string())),
             ("key_syntax", json!(self.key_syntax.to_string())),
@@ -60,7 +62,10 @@ impl Contract {
             ("remember_for", json!(Span(policy.remember_for).to_string())),
             ("body_bytes_max", json!(Size(self.body_bytes_max).to_string())),
             ("kept_bytes_max", json!(Size(self.kept_bytes_max).to_string())),
-        ])
+        ]);
+        // What is not set and has no default.
+        effective.retain(|_, value| !value.is_null());
+        effective
     }
 }
 
@@ -68,11 +73,14 @@ impl Config {
     /// What is one for the whole gateway.
     pub fn effective(&self) -> Effective {
         let origins: Vec<&str> = self.cors_origins.iter().map(|origin| &*origin.0).collect();
+        let proxies: Vec<_> = self.trusted_proxies.networks().iter().map(ToString::to_string).collect();
         BTreeMap::from([
             ("listen", json!(self.listen.to_string())),
             ("store", json!(self.store)),
             ("admin", json!(self.admin.to_string())),
             ("service", json!(self.service)),
+            ("trusted_proxies", json!(proxies)),
+            ("jwks", json!(self.tokens.as_ref().map(|tokens| tokens.source.to_string()))),
             ("upstream_idle", json!(Span(self.upstream_idle).to_string())),
             ("open_claims_max", json!(self.bounds.open_claims_max)),
             ("new_keys_per_second_max", json!(self.bounds.new_keys_a_second_max)),
