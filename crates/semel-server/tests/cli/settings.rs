@@ -32,6 +32,10 @@ impl Setting {
     fn good(&self) -> &'static str {
         match self.flag.as_str() {
             "--upstream" => "http://127.0.0.1:9009",
+            "--upstream-http" => "2",
+            "--tls-cert" | "--tls-client-ca" | "--upstream-ca" => "certificate.pem",
+            "--tls-key" => "key.pem",
+            "--tls-client-cert" => "optional",
             "--listen" | "--admin" => "127.0.0.1:0",
             "--store" => "memory:",
             "--service" => "shop",
@@ -103,6 +107,10 @@ fn settings() -> Vec<Setting> {
         }
     }
     settings.retain(|setting| setting.flag != "--config");
+    // A build without TLS refuses them, whatever they say.
+    settings.retain(|setting| {
+        cfg!(feature = "tls") || !(setting.flag.starts_with("--tls") || setting.flag == "--upstream-ca")
+    });
     assert!(settings.len() >= 20, "{settings:?}");
     settings
 }
@@ -120,6 +128,9 @@ impl Taken {
         let address = listener.local_addr().unwrap().to_string();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("secret"), "a secret of 20 bytes").unwrap();
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(directory.path().join("certificate.pem"), own.cert.pem()).unwrap();
+        std::fs::write(directory.path().join("key.pem"), own.signing_key.serialize_pem()).unwrap();
         Taken { address, _listener: listener, directory }
     }
 
@@ -131,6 +142,12 @@ impl Taken {
         let mut others = vec![("--upstream", "http://127.0.0.1:9000"), ("--store", "memory:")];
         if setting.flag == "--cors-credentials" {
             others.push(("--cors-origin", "https://shop.example"));
+        }
+        if setting.flag.starts_with("--tls") {
+            others.extend([("--tls-cert", "certificate.pem"), ("--tls-key", "key.pem")]);
+        }
+        if setting.flag == "--tls-client-cert" {
+            others.push(("--tls-client-ca", "certificate.pem"));
         }
         for (flag, value) in others.iter().filter(|(flag, _)| *flag != setting.flag) {
             command.args([flag, value]);
