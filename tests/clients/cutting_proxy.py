@@ -12,12 +12,13 @@ STATUS_LINE = re.compile(rb"^HTTP/1\.1 (\d{3})")
 class CuttingProxy:
     """Passes bytes both ways.
 
-    `statuses` lists the status of every HTTP/1.1 answer that arrived from behind, cut or not; `connections` counts
-    those that were made to here.
+    `statuses` lists the status of every HTTP/1.1 answer that arrived from behind in clear text, cut or not;
+    `connections` counts those that were made to here. What is TLS or HTTP/2 can be cut only as a whole.
     """
 
     def __init__(self, target_url):
-        host, port = target_url.removeprefix("http://").split(":")
+        scheme, target = target_url.split("://")
+        host, port = target.split(":")
         self._target = (host, int(port))
         self.statuses: list[int] = []
         self.connections = 0
@@ -25,7 +26,7 @@ class CuttingProxy:
         self._cut = None  # (status or None, bytes of the body to let through, reset)
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.url = "%s://127.0.0.1:%d" % (scheme, self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_next_answer(self, body_bytes=None, reset=False, status=None):

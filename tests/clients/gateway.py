@@ -5,6 +5,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 SEMEL = os.environ.get("SEMEL", str(Path(__file__).parents[2] / "target/release/semel"))
@@ -19,12 +20,32 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class Gateway:
-    """`semel gateway` in front of `upstream`; ready when the constructor returns."""
+@dataclass(frozen=True)
+class Certificate:
+    """For 127.0.0.1, signed by itself: whoever trusts the file trusts the gateway."""
 
-    def __init__(self, upstream, folder, *flags):
+    file: Path
+    key_file: Path
+
+    @classmethod
+    def make(cls, folder):
+        made = cls(folder / "gateway.pem", folder / "gateway.key")
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+             "-days", "1", "-subj", "/CN=semel", "-addext", "subjectAltName=IP:127.0.0.1",
+             "-out", made.file, "-keyout", made.key_file], check=True, capture_output=True)
+        return made
+
+
+class Gateway:
+    """`semel gateway` in front of `upstream`, with TLS where it has a certificate; ready when the constructor
+    returns."""
+
+    def __init__(self, upstream, folder, *flags, certificate=None):
         listen, admin = "127.0.0.1:%d" % free_port(), "127.0.0.1:%d" % free_port()
-        self.url = "http://" + listen
+        self.url = ("https://" if certificate else "http://") + listen
+        if certificate:
+            flags += ("--tls-cert", str(certificate.file), "--tls-key", str(certificate.key_file))
         self.ready_url = "http://%s/readyz" % admin
         self.store = "sqlite://%s" % (folder / "semel.db")
         self.log = folder / "gateway.log"

@@ -1,5 +1,6 @@
 """Clients that keep connections, and those that repeat a request by themselves when one breaks."""
 
+import asyncio
 import threading
 import time
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ import pytest
 
 import programs
 from cutting_proxy import CuttingProxy
-from http_clients import FORM, TEN_EUROS, Answer, ask
+from http_clients import FORM, REPLAYED, TEN_EUROS, Answer, ask, curl, trusting
 
 CHARGES = "/v1/charges"
 
@@ -20,16 +21,16 @@ class KeptHttpx:
 
     def __call__(self, url, headers, body=TEN_EUROS):
         answer = self._client.post(url, headers=[FORM, *headers], content=body)
-        return Answer(answer.status_code, answer.headers, answer.content)
+        return Answer("1.1", answer.status_code, answer.headers, answer.content)
 
 
 @contextmanager
-def keeping(name):
+def keeping(name, *certificate):
     """A client with its pool of connections, as a function that posts."""
     if name == "httpx":
         yield KeptHttpx()
         return
-    with programs.go() if name == "Go" else programs.node("undici.cjs", name.removeprefix("undici ")) as program:
+    with programs.go(*certificate) if name == "Go" else programs.node("undici.cjs", name.removeprefix("undici ")) as program:
         yield lambda url, headers, body=TEN_EUROS: ask(program, url, headers, body)
 
 
@@ -166,3 +167,71 @@ def until_settled(call):
         assert time.monotonic() < deadline, "still in flight"
         time.sleep(0.01)  # between two looks, not instead of one
     return answer
+
+
+# --- TLS and HTTP/2 ---------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def tls_proxy(tls_gateway):
+    proxy = CuttingProxy(tls_gateway.url)
+    yield proxy
+    proxy.close()
+
+
+def test_twenty_duplicates_at_once_on_one_http2_connection_are_one_charge(fake, tls_proxy, certificate):
+    async def at_once():
+        async with httpx.AsyncClient(http2=True, verify=trusting(certificate.file), timeout=30) as client:
+            await client.get(tls_proxy.url + CHARGES)  # the connection
+            return await asyncio.gather(*(
+                client.post(tls_proxy.url + CHARGES, headers=[FORM, *key("order-9")], content=TEN_EUROS)
+                for _ in range(20)))
+
+    answers = asyncio.run(at_once())
+    assert {answer.http_version for answer in answers} == {"HTTP/2"}
+    charged = [answer for answer in answers if answer.status_code == 200]
+    assert len({answer.content for answer in charged}) == 1
+    assert [answer.headers.get(REPLAYED) for answer in charged].count(None) == 1
+    assert {answer.json()["code"] for answer in answers if answer not in charged} <= {"in-flight"}
+    assert tls_proxy.connections == 1
+    assert len(fake.ledger) == 1
+
+
+def test_http2_connection_cut_while_the_charge_runs_go_says_so_and_the_same_key_gets_it(fake, tls_proxy, certificate):
+    """Over HTTP/2 Go's transport does not resend what may have been served: its caller does."""
+    hold = fake.hold_next()
+    failures = []
+
+    def call(post):
+        with pytest.raises(programs.Failed) as failed:
+            post(tls_proxy.url + CHARGES, key("order-10"))
+        failures.append(failed.value)
+
+    with keeping("Go", str(certificate.file)) as post:
+        caller = threading.Thread(target=call, args=[post])
+        caller.start()
+        fake.wait_for_effects(1)
+        tls_proxy.cut_now()
+        caller.join(30)
+        hold.set()
+        charge = until_settled(lambda: post(tls_proxy.url + CHARGES, key("order-10")))
+    assert len(failures) == 1
+    assert (charge.version, charge.status, charge.replayed) == ("2", 200, True)
+    assert tls_proxy.connections == 2
+    assert len(fake.ledger) == 1
+
+
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_connection_cut_while_the_charge_runs_curls_own_retry_gets_that_charge(fake, tls_proxy, certificate, version):
+    hold = fake.hold_next()
+    answers = []
+    retrying = curl("--http%s" % version, "--retry", "5", "--retry-all-errors", "--fail-with-body")
+    caller = threading.Thread(target=lambda: answers.append(
+        retrying(tls_proxy.url + CHARGES, key("order-11"), TEN_EUROS, certificate.file)))
+    caller.start()
+    fake.wait_for_effects(1)
+    tls_proxy.cut_now()
+    hold.set()
+    caller.join(30)
+    [charge] = answers
+    assert (charge.version, charge.status, charge.replayed) == (version, 200, True)
+    assert len(fake.ledger) == 1

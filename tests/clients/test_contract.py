@@ -8,14 +8,21 @@ from http_clients import CLIENTS, REPLAYED, TEN_EUROS, by_httpx
 
 
 @pytest.fixture(params=CLIENTS)
-def post(request, gateway):
+def client(request):
+    return CLIENTS[request.param]
+
+
+@pytest.fixture
+def post(request, client, certificate):
     """Posts a charge to the gateway; keys are given as they stand on the header line."""
+    gateway = request.getfixturevalue("tls_gateway" if client.tls else "gateway")
 
     def send(*keys, body=TEN_EUROS, path="/v1/charges"):
-        return CLIENTS[request.param](gateway.url + path, [("Idempotency-Key", key) for key in keys], body)
+        trusted = str(certificate.file) if client.tls else None
+        answer = client.post(gateway.url + path, [("Idempotency-Key", key) for key in keys], body, trusted)
+        assert answer.version == client.version
+        return answer
 
-    # Fetch has one line for each name; the others show what came.
-    send.joins_lines = request.param == "undici's fetch"
     return send
 
 
@@ -26,14 +33,14 @@ def lasting(headers):
 
 
 @pytest.mark.parametrize("path", ["/v1/charges", "/v1/receipts"], ids=["text", "binary"])
-def test_a_replay_is_the_first_answer_byte_for_byte(fake, post, path):
+def test_a_replay_is_the_first_answer_byte_for_byte(fake, client, post, path):
     fresh, replay = post('"order-1"', path=path), post('"order-1"', path=path)
     assert fresh.status == replay.status == 200
     assert REPLAYED not in fresh.headers
     assert replay.headers[REPLAYED] == "true"
     assert replay.body == fresh.body
     assert lasting(replay.headers) == lasting(fresh.headers)
-    assert len(replay.headers.get_list("Link")) == (1 if post.joins_lines else 2)
+    assert len(replay.headers.get_list("Link")) == (1 if client.joins_lines else 2)
     assert len(fake.ledger) == 1
 
 

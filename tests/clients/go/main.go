@@ -22,7 +22,7 @@ type asked struct {
 }
 
 type answer struct {
-	Proto   string      `json:"proto"`
+	Version string      `json:"version"` // 1.1 or 2
 	Status  int         `json:"status"`
 	Headers [][2]string `json:"headers"`
 	Body    []byte      `json:"body"` // encoding/json writes it in base64
@@ -72,7 +72,8 @@ func post(client *http.Client, wanted asked) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	got := answer{Proto: response.Proto, Status: response.StatusCode, Body: body}
+	version := strings.TrimSuffix(strings.TrimPrefix(response.Proto, "HTTP/"), ".0")
+	got := answer{Version: version, Status: response.StatusCode, Body: body}
 	for name, values := range response.Header {
 		for _, value := range values {
 			got.Headers = append(got.Headers, [2]string{name, value})

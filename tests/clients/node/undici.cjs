@@ -1,10 +1,17 @@
-// undici: `request` over one Agent, with `retry` over a RetryAgent, with `fetch` through fetch.
+// undici: `request` over one Agent, with `retry` over a RetryAgent, with `fetch` through fetch. A second argument is a
+// certificate to trust; HTTP/2 is spoken where the other side has it.
 
+const { readFileSync } = require("node:fs");
+const { subscribe } = require("node:diagnostics_channel");
 const undici = require("undici");
 const { serve } = require("./lines.cjs");
 
-const mode = process.argv[2];
-const agent = new undici.Agent();
+const [, , mode, certificate] = process.argv;
+const agent = new undici.Agent({ allowH2: true, connect: certificate ? { ca: readFileSync(certificate) } : {} });
+let version = "1.1";
+subscribe("undici:client:connected", ({ socket }) => {
+  version = socket.alpnProtocol === "h2" ? "2" : "1.1";
+});
 const dispatcher =
   mode === "retry"
     ? // Each is what a careful caller writes: POST has a key here, and an answer in flight or lost is asked for again.
@@ -18,12 +25,12 @@ async function byRequest({ url, headers, body }) {
   const answer = await undici.request(url, options);
   const raw = answer.headers.map(String);
   const lines = raw.flatMap((name, at) => (at % 2 ? [] : [[name, raw[at + 1]]]));
-  return { status: answer.statusCode, headers: lines, body: base64(await answer.body.arrayBuffer()) };
+  return { version, status: answer.statusCode, headers: lines, body: base64(await answer.body.arrayBuffer()) };
 }
 
 async function byFetch({ url, headers, body }) {
   const answer = await undici.fetch(url, { method: "POST", headers, body, dispatcher });
-  return { status: answer.status, headers: [...answer.headers], body: base64(await answer.arrayBuffer()) };
+  return { version, status: answer.status, headers: [...answer.headers], body: base64(await answer.arrayBuffer()) };
 }
 
 function base64(bytes) {
