@@ -187,7 +187,7 @@ impl Problem {
     }
 
     /// A refusal of HTTP's own. Nothing ran just now; an earlier attempt may have.
-    pub(crate) fn of_http(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Problem {
+    pub fn of_http(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem {
             code: None,
             title: status.canonical_reason().unwrap_or_default(),

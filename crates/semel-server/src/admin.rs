@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel::Engine;
+use semel_http::Verifier;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,8 @@ pub struct Admin {
     pub statement: Arc<Statement>,
     pub metrics: PrometheusHandle,
     pub token: Option<Token>,
+    /// Who verifies the callers' tokens.
+    pub verifier: Option<Verifier>,
     pub stopping: CancellationToken,
 }
 
@@ -80,6 +83,8 @@ async fn answer(request: Request<Incoming>, admin: Admin) -> Result<Response<Ful
 async fn ready(admin: &Admin) -> Response<Full<Bytes>> {
     let reason = if admin.stopping.is_cancelled() {
         Some("stopping".to_owned())
+    } else if admin.verifier.as_ref().is_some_and(|verifier| !verifier.has_keys()) {
+        Some("the keys of tokens could not be fetched yet (--jwks)".to_owned())
     } else {
         admin.engine.check().await.err().map(|error| error.to_string())
     };

@@ -41,6 +41,12 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(address))
     }
 
+    /// Those that were named.
+    #[must_use]
+    pub fn networks(&self) -> &[Network] {
+        &self.0
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

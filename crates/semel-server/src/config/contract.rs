@@ -8,6 +8,7 @@ use http::{HeaderName, Method, StatusCode};
 use semel::{OnUnknown, Policy};
 use semel_http::{Field, IDEMPOTENCY_KEY, Keeping, Pattern, Pointer, Statuses};
 
+use super::principals::{Callers, Location};
 use super::probe::{self, ProbeConfig};
 use super::words::{KeyPolicy, KeySyntax, List, Preset, Sameness, Status, StoreDown, UnknownChoice};
 use super::{Settings, Span};
@@ -20,6 +21,8 @@ pub struct Contract {
     pub upstream: Upstream,
     pub upstream_http: HttpVersion,
     pub upstream_ca: Option<PathBuf>,
+    pub callers: Callers,
+    pub auth_check: Option<Location>,
     pub methods: Vec<Method>,
     pub key: KeyPolicy,
     pub derive: Vec<Field>,
@@ -64,6 +67,8 @@ impl Contract {
                 .ok_or("--upstream is missing: the service behind the gateway, http://HOST:PORT")?,
             upstream_http: settings.upstream_http.unwrap_or_default(),
             upstream_ca: settings.upstream_ca.clone(),
+            callers: Callers::of(settings)?,
+            auth_check: settings.auth_check.clone(),
             methods: methods(settings.methods.as_ref()),
             key: settings.key.unwrap_or(KeyPolicy::Optional),
             derive: settings.derive.clone().map(|list| list.0).unwrap_or_default(),
@@ -147,6 +152,9 @@ impl Contract {
         }
         if matches!(self.key, KeyPolicy::Optional | KeyPolicy::Generate | KeyPolicy::Natural) {
             return refused("needs a key with every request: --key required or derive");
+        }
+        if self.auth_check.is_none() {
+            return refused("gives replays only to whoever is still allowed: --auth-check URL");
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ use http_body_util::{BodyExt, Limited};
 use semel_http::{AuthCheck, Body, Problem, remove_hop_by_hop};
 use tokio::time::timeout;
 
+use super::page::POLICY_LINK;
 use super::place::Place;
-use super::statement::POLICY_LINK;
 use super::upstream::Arriving;
 
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
@@ -95,8 +95,10 @@ impl Asked {
 #[async_trait]
 impl AuthCheck for Asked {
     async fn check(&self, parts: &Parts) -> Result<(), Response<Body>> {
-        let answered = timeout(ANSWER_MAX, self.answered(parts)).await;
-        answered.unwrap_or_else(|_| Err(unanswered(&format_args!("no answer within {ANSWER_MAX:?}"))))
+        match timeout(ANSWER_MAX, self.answered(parts)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(unanswered(&format_args!("no answer within {ANSWER_MAX:?}"))),
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! 4. One GET, no redirect, five seconds, one mebibyte.
 
 use std::io::Read;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use http::header::{self, HeaderValue};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use semel::BoxError;
-use semel_http::{Body, KeySet, Verifier};
-use tokio::time::{sleep, timeout};
+use semel_http::{Body, KeySet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::place::Place;
 use crate::config::{KeySource, Tokens};
@@ -54,13 +55,20 @@ impl Fetching {
     ///
     /// One line, where they stand in a file that cannot be used, or nothing can be fetched from such a URL.
     pub async fn start(tokens: Tokens, idle_for: Duration) -> Result<Fetching, String> {
-        let named = |error: &dyn std::fmt::Display| format!("--jwks {}: {error}", tokens.source);
+        let source = tokens.source.clone();
+        let named = |error: &dyn std::fmt::Display| format!("--jwks {source}: {error}");
         let place = match &tokens.source {
             KeySource::Url(location) => {
                 Some(Place::new(location, None, idle_for).map_err(|error| format!("--jwks {error}"))?)
             }
             KeySource::File(_) => None,
         };
+        if let KeySource::Url(location) = &source
+            && !location.upstream.secure
+            && !is_of_this_machine(&location.upstream.host)
+        {
+            tracing::warn!(%source, "the keys of tokens are fetched without TLS: whoever is on the way can be anybody");
+        }
         let fetching = Fetching { place, tokens };
         match (fetching.fetch().await, &fetching.place) {
             (Ok(keys), None) if keys.is_empty() => {
@@ -73,25 +81,16 @@ impl Fetching {
         Ok(fetching)
     }
 
-    /// Who is not ready, and why; `None` where keys are there.
-    pub fn unready(verifier: &Verifier) -> Option<String> {
-        (!verifier.has_keys()).then(|| "the keys of tokens could not be fetched yet (--jwks)".to_owned())
-    }
-
     /// Fetches them for ever.
     pub async fn run(self) {
-        let verifier = &self.tokens.verifier;
-        refresh(
-            || verifier.has_keys(),
-            || verifier.keys_wanted(),
-            || async {
-                match self.fetch().await {
-                    Ok(keys) => self.used(keys),
-                    Err(error) => self.failed(&error),
-                }
-            },
-        )
-        .await;
+        let (verifier, mut schedule) = (&self.tokens.verifier, Schedule::default());
+        loop {
+            schedule.next(verifier.has_keys(), verifier.keys_wanted()).await;
+            match self.fetch().await {
+                Ok(keys) => self.used(keys),
+                Err(error) => self.failed(&error),
+            }
+        }
     }
 
     fn used(&self, keys: KeySet) {
@@ -126,28 +125,41 @@ impl Fetching {
     }
 }
 
-/// Fetches for ever: in turn, and out of turn when somebody asks for it, but not all the time.
-async fn refresh(has_keys: impl Fn() -> bool, wanted: impl AsyncFn(), fetch: impl AsyncFn()) {
-    let mut demanded = None;
-    let mut retry_after = RETRY_AFTER;
-    loop {
-        let in_turn = if has_keys() { EVERY } else { retry_after };
-        retry_after = (retry_after * 2).min(ON_DEMAND_EVERY);
-        tokio::select! {
-            () = sleep(in_turn) => {}
-            at = on_demand(&wanted, demanded) => demanded = Some(at),
-        }
-        fetch().await;
+/// When keys are fetched.
+#[derive(Debug)]
+struct Schedule {
+    /// The last time that somebody had them fetched.
+    demanded: Option<Instant>,
+    retry_after: Duration,
+}
+
+impl Default for Schedule {
+    fn default() -> Schedule {
+        Schedule { demanded: None, retry_after: RETRY_AFTER }
     }
 }
 
-/// Somebody asks, and nobody has had it fetched for a while.
-async fn on_demand(wanted: &impl AsyncFn(), last: Option<tokio::time::Instant>) -> tokio::time::Instant {
-    if let Some(last) = last {
-        tokio::time::sleep_until(last + ON_DEMAND_EVERY).await;
+impl Schedule {
+    /// Waits until they are due: in turn, or because they are wanted and nobody has had them fetched for a while.
+    async fn next(&mut self, have_keys: bool, wanted: impl Future<Output = ()>) {
+        let in_turn = if have_keys { EVERY } else { self.retry_after };
+        self.retry_after = (self.retry_after * 2).min(ON_DEMAND_EVERY);
+        let not_before = self.demanded.map(|demanded| demanded + ON_DEMAND_EVERY);
+        let demand = async {
+            if let Some(not_before) = not_before {
+                sleep_until(not_before).await;
+            }
+            wanted.await;
+        };
+        tokio::select! {
+            () = sleep(in_turn) => {}
+            () = demand => self.demanded = Some(Instant::now()),
+        }
     }
-    wanted().await;
-    tokio::time::Instant::now()
+}
+
+fn is_of_this_machine(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
@@ -178,25 +190,25 @@ fn question(place: &Place) -> Request<Body> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
-
     use tokio::sync::Notify;
-    use tokio::time::Instant;
 
     use super::*;
 
     /// When they were fetched, in seconds, while `during` went on.
     async fn fetched(wanted: &Notify, succeeds: bool, during: impl Future<Output = ()>) -> Vec<u64> {
-        let (begun, times, there) = (Instant::now(), RefCell::new(Vec::new()), Cell::new(false));
-        let fetch = async || {
-            times.borrow_mut().push(begun.elapsed().as_secs());
-            there.set(succeeds);
+        let (begun, mut times, mut schedule) = (Instant::now(), Vec::new(), Schedule::default());
+        let fetching = async {
+            loop {
+                let have_keys = succeeds && !times.is_empty();
+                schedule.next(have_keys, wanted.notified()).await;
+                times.push(begun.elapsed().as_secs());
+            }
         };
         tokio::select! {
-            () = refresh(|| there.get(), async || wanted.notified().await, fetch) => {}
+            () = fetching => {}
             () = during => {}
         }
-        times.into_inner()
+        times
     }
 
     #[tokio::test(start_paused = true)]

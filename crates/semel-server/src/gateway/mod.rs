@@ -30,14 +30,17 @@ use crate::cli;
 use crate::config::{Config, Settings, layered};
 
 mod answer;
+mod auth_check;
 mod connection;
 mod contract;
 mod cors;
 mod forward;
 mod framing;
 mod front;
+mod jwks;
 mod opening;
 mod page;
+mod place;
 mod policy;
 mod probe;
 mod stall;
@@ -54,6 +57,7 @@ pub use statement::Statement;
 
 use cors::Cors;
 use forward::{Connectors, Forward};
+use jwks::Fetching;
 use page::Page;
 use policy::Policy;
 use probe::Questions;
@@ -125,12 +129,17 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
         statement: statement.clone(),
         metrics,
         token: admin_token,
+        verifier: config.tokens.as_ref().map(|tokens| tokens.verifier.clone()),
         stopping: stopping.clone(),
     };
     let admin_address = admin_listener.local_addr().unwrap_or(config.admin.0);
     let admin_listener = tokio::net::TcpListener::from_std(admin_listener).map_err(no_listener)?;
     tokio::spawn(admin::serve(admin_listener, admin));
     let sweeper = tokio::spawn(sweep_for_ever(engine.clone()));
+    if let Some(tokens) = config.tokens.clone() {
+        let fetching = Fetching::start(tokens, config.upstream_idle).await.map_err(Failure::Failed)?;
+        tokio::spawn(fetching.run());
+    }
     let prober = tokio::spawn(questions.ask_for_ever(engine.clone(), config.service.clone()));
     if let Some(tls) = tls.clone() {
         // Before anything is announced: until it is caught, the signal would end the process.
@@ -164,6 +173,9 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     // The workers' handles are the only ones left: when they stop accepting, a caller is refused, instead of
     // waiting in the socket's queue for a gateway that is going.
     drop(listener);
+    for limit in statement::of_callers(&config) {
+        tracing::warn!("{limit}");
+    }
     announce(&statement, &Policy::new(&config, None), address, admin_address);
 
     wait_for_signal().await;
@@ -226,10 +238,6 @@ fn start_worker(
 fn announce(statement: &Statement, policy: &Policy, listen: SocketAddr, admin: SocketAddr) {
     let said = serde_json::to_string(statement).unwrap_or_default();
     tracing::info!(%listen, %admin, gateway = said, "ready");
-    tracing::warn!(
-        "requests without Authorization share the scope 'anonymous'; a token that changes between a request and its \
-         retry makes another operation of it"
-    );
     if io::IsTerminal::is_terminal(&io::stderr()) {
         eprintln!(
             "semel: http://{listen} guards {}, admin on http://{admin}\n\n{}",

@@ -8,7 +8,7 @@
 //! 3. A host's page holds the routes of that host and those of every host. Which other hosts there are is not said.
 
 use http::Method;
-use semel_http::TABLE;
+use semel_http::{Principal, TABLE};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -47,8 +47,25 @@ pub const PUBLIC: [(&str, &str); 22] = [
 /// The settings that only operators see.
 #[cfg(test)]
 pub const PRIVATE: &[&str] = &[
-    "host", "upstream", "upstream_http", "preset", "critical", "on_unknown", "observe", "store_down", "attempts_max", "lease",
-    "upstream_timeout", "late_answer_for", "probe", "probe_keep", "probe_release", "probe_after", "probe_within",
+    "principal",
+    "auth_check",
+    "host",
+    "upstream",
+    "upstream_http",
+    "preset",
+    "critical",
+    "on_unknown",
+    "observe",
+    "store_down",
+    "attempts_max",
+    "lease",
+    "upstream_timeout",
+    "late_answer_for",
+    "probe",
+    "probe_keep",
+    "probe_release",
+    "probe_after",
+    "probe_within",
 ];
 
 /// The policy of one host.
@@ -93,7 +110,8 @@ pub struct Refusal {
 impl Policy {
     /// The policy of a host, `None` for those that no route names.
     pub fn new(config: &Config, host: Option<&str>) -> Policy {
-        let routes = config.routes.iter().filter(|route| route.host.is_none() || route.host.as_deref() == host);
+        let routes =
+            config.routes.iter().filter(|route| route.host.is_none() || route.host.as_deref() == host);
         let routes: Vec<_> = routes.collect();
         let contracts: Vec<_> =
             routes.iter().map(|route| &route.contract).chain([&config.otherwise]).collect();
@@ -182,7 +200,9 @@ fn words(name: &str, value: &Value) -> Option<String> {
         ("key", "optional") => "optional; a request without one is not guarded",
         ("key", "required") => "required; a request without one is refused",
         ("key", "derive") => "optional; without one it is made of fields of the request",
-        ("key", "generate") => "optional; a request without one is on record, and its retry is another operation",
+        ("key", "generate") => {
+            "optional; a request without one is on record, and its retry is another operation"
+        }
         ("key", "natural") => "none is needed; repeating a request without one changes nothing",
         ("key_syntax", "lenient") => "in quotes, or bare",
         ("key_syntax", "strict") => "in quotes",
@@ -258,7 +278,7 @@ fn limits(contracts: &[&Contract]) -> Vec<String> {
         "Where the key is optional, a request without one may take effect as often as it arrives.",
     );
     say(
-        true,
+        any(&|contract| contract.callers.principals.contains(&Principal::Authorization)),
         "A key is the caller's own by its credentials. Credentials that change between a request and its retry make \
          another operation of it.",
     );

@@ -1,9 +1,10 @@
 //! What a running gateway says of itself to its operators: at start and on `/readyz`. What callers may know of it is
 //! the [policy](super::policy).
 
+use semel_http::Principal;
 use serde::Serialize;
 
-use crate::config::{Config, Effective, KeyPolicy, RouteConfig};
+use crate::config::{Callers, Config, Effective, KeyPolicy, RouteConfig};
 use crate::values::{Size, Span};
 
 /// The running configuration, as its operators need to know it.
@@ -35,7 +36,7 @@ impl Statement {
             key: config.otherwise.key.to_string(),
             key_syntax: config.otherwise.key_syntax.to_string(),
             service: config.service.clone(),
-            scope: "the service and the Authorization header, hashed; without one, 'anonymous'".to_owned(),
+            scope: scope(&config.otherwise.callers),
             store: without_password(&config.store),
             store_shared: shared,
             on_unknown: config.otherwise.policy.on_unknown.as_str(),
@@ -58,6 +59,47 @@ fn guarded(methods: &[http::Method]) -> String {
     }
 }
 
+/// Within what a key is unique.
+fn scope(callers: &Callers) -> String {
+    let names: Vec<_> = callers.principals.iter().map(named).collect();
+    let nobody = if callers.required { "others are refused" } else { "without one, 'anonymous'" };
+    format!("the service and {}, hashed; {nobody}", names.join(", else "))
+}
+
+/// A principal, for people.
+fn named(principal: &Principal) -> String {
+    match principal {
+        Principal::Jwt { claim } => format!("the claim '{claim}' of a verified token"),
+        Principal::Header(name) => format!("the header {name} of a trusted proxy"),
+        Principal::ClientCertificate => "the client certificate".to_owned(),
+        Principal::Authorization => "the Authorization header".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Where callers may not be told apart, and where one may look like two.
+pub fn of_callers(config: &Config) -> Vec<String> {
+    let routes = config.routes.iter().map(|route| &route.contract);
+    let callers: Vec<&Callers> =
+        routes.chain([&config.otherwise]).map(|contract| &contract.callers).collect();
+    let mut limits = Vec::new();
+    if callers.iter().any(|callers| !callers.required) {
+        limits.push(
+            "requests that do not say who calls share the scope 'anonymous' ('required' at the end of --principal \
+             refuses them)"
+                .to_owned(),
+        );
+    }
+    if callers.iter().any(|callers| callers.principals.contains(&Principal::Authorization)) {
+        limits.push(
+            "a client that is known by its Authorization, and whose token changes between its attempts, makes a new \
+             operation of each"
+                .to_owned(),
+        );
+    }
+    limits
+}
+
 fn limits(config: &Config, shared: bool) -> Vec<String> {
     let mut limits = Vec::new();
     if !shared {
@@ -68,11 +110,7 @@ fn limits(config: &Config, shared: bool) -> Vec<String> {
     if config.otherwise.key == KeyPolicy::Optional {
         limits.push("a request without a key is not guarded (--key required refuses it)".to_owned());
     }
-    limits.push(
-        "requests without Authorization share the scope 'anonymous'; a client whose token changes between its \
-         attempts makes a new operation of each"
-            .to_owned(),
-    );
+    limits.extend(of_callers(config));
     limits.push(
         "a 500 or 503 of the service is taken to mean that nothing took effect, and its key may be tried again"
             .to_owned(),

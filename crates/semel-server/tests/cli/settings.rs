@@ -63,6 +63,11 @@ impl Setting {
             "--remember-for" => "40d",
             "--no-migrate" => "true",
             "--cors-origin" => "https://shop.example",
+            "--principal" => "required",
+            "--trusted-proxies" => "10.0.0.0/8",
+            "--jwks" => "keys.json",
+            "--jwt-issuer" | "--jwt-audience" => "shop",
+            "--auth-check" => "http://127.0.0.1:9009/allowed",
             "--cors-credentials" => "true",
             duration => {
                 let durations = [
@@ -87,6 +92,8 @@ impl Setting {
         match self.flag.as_str() {
             "--service" => "a:b",
             "--store" => "nowhere",
+            "--jwks" => "ftp://issuer.example/keys",
+            "--jwt-issuer" | "--jwt-audience" => "",
             _ => "no such value",
         }
     }
@@ -148,6 +155,10 @@ impl Taken {
         }
         if setting.flag == "--tls-client-cert" {
             others.push(("--tls-client-ca", "certificate.pem"));
+        }
+        if ["--jwks", "--jwt-issuer", "--jwt-audience"].contains(&&*setting.flag) {
+            let tokens = [("--jwks", "keys.json"), ("--jwt-issuer", "i"), ("--jwt-audience", "shop")];
+            others.extend(tokens.into_iter().chain([("--principal", "jwt:sub")]));
         }
         for (flag, value) in others.iter().filter(|(flag, _)| *flag != setting.flag) {
             command.args([flag, value]);

@@ -6,18 +6,22 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod allowed;
 mod assert;
 mod bodies;
-mod cors;
 mod comparisons;
+mod cors;
 mod fingerprints;
 mod framing;
 mod keys;
 mod outcomes;
 mod passing;
+mod principals;
 mod replays;
 mod running;
 mod slow;
 mod streams;
+#[cfg(feature = "jwt")]
+mod tokens;
 mod unknowns;
 mod wire;
