@@ -4,8 +4,8 @@
 //! 2. The inner service is called inside the run, in the engine's own task. A caller that hangs up drops the
 //!    future that it waits on, and nothing else (case C01).
 //! 3. The inner request is the caller's, with the key header as it came, plus `Semel-Fence` and `Semel-Attempt`
-//!    from the lease, and the [`Lease`] itself in its extensions. The body is whole, so its framing is a
-//!    `Content-Length`, and `Expect` is answered and gone.
+//!    from the lease, and in its extensions the [`Lease`] itself and the [`IdempotencyKey`]. The body is whole, so its
+//!    framing is a `Content-Length`, and `Expect` is answered and gone.
 //! 4. An error of the inner service is *unknown*: the request may have been on its way. It is *not sent* only if
 //!    it is, or has in the chain of its sources, a [`NotSent`].
 //! 5. An error reaches the caller as an error only on an unguarded request.
@@ -33,6 +33,7 @@ use crate::answer::Asked;
 use crate::body::{Body, Incoming};
 use crate::coding::Accepts;
 use crate::error::NotSent;
+use crate::extract::IdempotencyKey;
 use crate::fingerprint::Subject;
 use crate::headers::{self, SEMEL_ATTEMPT, SEMEL_FENCE, SEMEL_GUARDED};
 use crate::key::IDEMPOTENCY_KEY;
@@ -129,13 +130,21 @@ struct Guard {
     settings: Arc<Settings>,
 }
 
-/// A request that is here whole, and named.
+/// A request that is named.
 struct Taken {
     scope: Scope,
-    named: Named,
+    key: Key,
+    generated: bool,
     subject: Subject,
     fingerprint: Fingerprint,
     body: Bytes,
+}
+
+/// A request that is here whole, and what becomes of it.
+enum Arrived {
+    Named(Box<Taken>),
+    /// It has no key, and needs none: nothing more of it is looked at.
+    Unguarded(Bytes),
 }
 
 impl Guard {
@@ -158,11 +167,11 @@ impl Guard {
         let body = pin!(body);
         let mut incoming = Incoming::new(&parts.headers, body, self.settings.options.body);
         match self.take(&parts, &mut incoming, key).await {
-            Ok(Taken { named: Named::Unguarded, body, .. }) => {
+            Ok(Arrived::Unguarded(body)) => {
                 unguarded(&parts);
                 pass_by(inner, parts, body.into()).await
             }
-            Ok(taken) => self.once(inner, parts, taken).await,
+            Ok(Arrived::Named(taken)) => self.once(inner, parts, *taken).await,
             Err(refusal) => {
                 let reusable = refusal.drains() && incoming.drain().await;
                 Ok(refusal.respond(&self.settings, &parts, reusable))
@@ -176,7 +185,7 @@ impl Guard {
         parts: &Parts,
         incoming: &mut Incoming<'_, B>,
         key: Result<Option<Key>, Refusal>,
-    ) -> Result<Taken, Refusal>
+    ) -> Result<Arrived, Refusal>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: Into<BoxError>,
@@ -189,10 +198,14 @@ impl Guard {
         let scope = settings.scopes.of(parts).map_err(Refusal::NoScope)?;
         self.allowed(parts).await?;
         let body = incoming.take().await.map_err(Refusal::Body)?;
-        let named = name::of(settings, parts, &body, key)?;
+        let (key, generated) = match name::of(settings, parts, &body, key)? {
+            Named::Key(key) => (key, false),
+            Named::Generated(key) => (key, true),
+            Named::Unguarded => return Ok(Arrived::Unguarded(body)),
+        };
         let subject = Subject::of(parts, &body);
         let fingerprint = settings.options.comparison.fingerprint(&subject).map_err(Refusal::Incomparable)?;
-        Ok(Taken { scope, named, subject, fingerprint, body })
+        Ok(Arrived::Named(Box::new(Taken { scope, key, generated, subject, fingerprint, body })))
     }
 
     /// Before anything of the key is looked up: a replay is an answer (H7).
@@ -212,12 +225,8 @@ impl Guard {
         RB::Error: Into<BoxError>,
     {
         let Guard { engine, settings } = self;
-        let Taken { scope, named, subject, fingerprint, body } = taken;
-        let (generated, key) = match named {
-            Named::Generated(key) => (Some(quoted(&key)), key),
-            Named::Key(key) => (None, key),
-            Named::Unguarded => return pass_by(inner, parts, body.into()).await,
-        };
+        let Taken { scope, key, generated, subject, fingerprint, body } = taken;
+        let generated = generated.then(|| quoted(&key));
         if let Some(line) = &generated {
             parts.headers.insert(IDEMPOTENCY_KEY, line.clone());
         }
@@ -238,7 +247,13 @@ impl Guard {
         };
         // Only what may have to pass by unguarded is kept for that.
         let spare = asked.settings.options.bypass.then(|| (inner.clone(), parts.clone(), body.clone()));
-        let run = Run { settings: asked.settings.clone(), parts, body, negotiated: asked.accepts.named };
+        let run = Run {
+            settings: asked.settings.clone(),
+            key: IdempotencyKey(asked.key.clone()),
+            parts,
+            body,
+            negotiated: asked.accepts.named,
+        };
         // Boxed: the engine's task moves the run about before it starts, and a replay has no run to move.
         let answer = engine.once(operation, move |lease| Box::pin(run.through(inner, lease))).await;
         let answer = match (answer, spare) {
@@ -303,6 +318,7 @@ fn quoted(key: &Key) -> HeaderValue {
 /// The run: what the engine starts when it holds the lease.
 struct Run {
     settings: Arc<Settings>,
+    key: IdempotencyKey,
     parts: Parts,
     body: Bytes,
     negotiated: bool,
@@ -316,8 +332,9 @@ impl Run {
         RB: HttpBody<Data = Bytes> + Send + 'static,
         RB::Error: Into<BoxError>,
     {
-        let Run { settings, parts, body, negotiated } = self;
+        let Run { settings, key, mut parts, body, negotiated } = self;
         let method = parts.method.clone();
+        parts.extensions.insert(key);
         let answered: Result<_, BoxError> =
             inner.call(forwarded(parts, body, lease)).await.map_err(Into::into);
         match answered {

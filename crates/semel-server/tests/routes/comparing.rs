@@ -46,6 +46,19 @@ fn h6_a_member_twice_is_refused_and_runs_nothing() {
     assert_eq!(gateway.call(&json("l", "{\"a\":")).status, 201);
 }
 
+/// A request that passes by is not read: what it says is the service's business.
+#[test]
+fn h6_without_a_key_nothing_is_compared() {
+    let service = Service::plain();
+    let toml = "[[route]]\nmatch = \"/json\"\nfingerprint = \"json\"\nkey_field = \"json:/id\"\n";
+    let gateway = configured(&service, toml);
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    let without = Call::new("POST", "/json").header("Content-Type", "application/json");
+    assert_eq!(gateway.call(&without.body("{\"a\":1}")).status, 201);
+    assert_eq!(gateway.call(&json("k", &deep)).status, 400);
+    assert_eq!(service.ledger().received_count(), 1);
+}
+
 #[test]
 fn c16_the_boundary_of_multipart_does_not_count_where_the_route_says_so() {
     let service = Service::plain();
