@@ -2,6 +2,7 @@
 //! `/readyz`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ impl Contract {
         let mut effective = BTreeMap::from([
             ("upstream", json!(self.upstream.to_string())),
             ("upstream_http", json!(self.upstream_http.to_string())),
+            ("upstream_ca", json!(self.upstream_ca.as_deref().map(written))),
             ("principal", json!(self.callers.written())),
             ("auth_check", json!(self.auth_check.as_ref().map(ToString::to_string))),
             ("methods", words(&mut self.methods.iter().map(ToString::to_string))),
@@ -74,7 +76,7 @@ impl Config {
     pub fn effective(&self) -> Effective {
         let origins: Vec<&str> = self.cors_origins.iter().map(|origin| &*origin.0).collect();
         let proxies: Vec<_> = self.trusted_proxies.networks().iter().map(ToString::to_string).collect();
-        BTreeMap::from([
+        let mut effective = BTreeMap::from([
             ("listen", json!(self.listen.to_string())),
             ("store", json!(self.store)),
             ("admin", json!(self.admin.to_string())),
@@ -90,7 +92,16 @@ impl Config {
             ("cors_origins", json!(origins)),
             ("cors_credentials", json!(self.cors_credentials)),
             ("no_migrate", json!(self.no_migrate)),
-        ])
+        ]);
+        if let Some(tls) = &self.tls {
+            effective.insert("tls_cert", json!(written(&tls.certificate)));
+            effective.insert("tls_key", json!(written(&tls.key)));
+            if let Some(clients) = &tls.clients {
+                effective.insert("tls_client_ca", json!(written(&clients.file)));
+                effective.insert("tls_client_cert", json!(clients.policy.to_string()));
+            }
+        }
+        effective
     }
 }
 
@@ -104,4 +115,8 @@ impl RouteConfig {
         }
         effective
     }
+}
+
+fn written(path: &Path) -> String {
+    path.display().to_string()
 }

@@ -1,5 +1,6 @@
 //! TLS towards callers, as a setting.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -14,6 +15,15 @@ pub enum ClientCertificatePolicy {
     Required,
     /// It is asked for, and one that is shown must be good
     Optional,
+}
+
+impl fmt::Display for ClientCertificatePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ClientCertificatePolicy::Required => "required",
+            ClientCertificatePolicy::Optional => "optional",
+        })
+    }
 }
 
 /// The files that TLS towards callers is made of.
