@@ -58,6 +58,9 @@ impl fmt::Display for Span {
         if self.0 == semel::FOREVER {
             return f.write_str("forever");
         }
+        if self.0.is_zero() {
+            return f.write_str("0s");
+        }
         let millis = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         // One day is written as it is in the defaults: 24h.
         let units = UNITS.iter().rev().filter(|(name, unit)| *name != "d" || millis > *unit);
@@ -283,7 +286,7 @@ mod tests {
 
     #[test]
     fn durations_are_read_and_written_alike() {
-        for text in ["250ms", "30s", "5m", "24h", "30d", "forever"] {
+        for text in ["0s", "250ms", "30s", "5m", "24h", "30d", "forever"] {
             let span: Span = text.parse().unwrap();
             assert_eq!(span.to_string().parse::<Span>(), Ok(span));
         }

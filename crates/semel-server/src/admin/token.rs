@@ -75,14 +75,18 @@ mod tests {
 
     fn headers(lines: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        lines.iter().for_each(|line| drop(headers.append(AUTHORIZATION, HeaderValue::from_static(line))));
+        for line in lines {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(line));
+        }
         headers
     }
 
     #[test]
     fn only_the_whole_token_is_the_token() {
         let token = of("0123456789abcdef\n").unwrap();
-        for lines in [&["Bearer 0123456789abcdef"][..], &["bearer 0123456789abcdef"], &["Bearer  0123456789abcdef"]] {
+        for lines in
+            [&["Bearer 0123456789abcdef"][..], &["bearer 0123456789abcdef"], &["Bearer  0123456789abcdef"]]
+        {
             assert!(token.is_in(&headers(lines)), "{lines:?}");
         }
         for lines in [

@@ -155,7 +155,8 @@ mod tests {
     use super::*;
 
     fn kind(accept: &[&'static str]) -> &'static str {
-        let forms = ["text/plain", "application/json", "text/html"].map(|kind| Form::new(kind, kind, String::new()));
+        let forms =
+            ["text/plain", "application/json", "text/html"].map(|kind| Form::new(kind, kind, String::new()));
         let mut headers = HeaderMap::new();
         for line in accept {
             headers.append(header::ACCEPT, HeaderValue::from_static(line));
@@ -188,7 +189,9 @@ mod tests {
     #[test]
     fn a_tag_is_found_in_a_list() {
         let etag = HeaderValue::from_static("\"ab\"");
-        for (line, found) in [("\"ab\"", true), ("\"x\", W/\"ab\"", true), ("*", true), ("\"abc\"", false), ("ab", false)] {
+        for (line, found) in
+            [("\"ab\"", true), ("\"x\", W/\"ab\"", true), ("*", true), ("\"abc\"", false), ("ab", false)]
+        {
             assert_eq!(names(&HeaderValue::from_static(line), &etag), found, "{line}");
         }
     }

@@ -19,8 +19,9 @@ mod html;
 mod tests;
 
 /// The settings that callers see, with their names for people.
-pub const PUBLIC: [(&str, &str); 22] = [
+pub const PUBLIC: [(&str, &str); 23] = [
     ("match", "Paths"),
+    (CALLER, "Whose key it is"),
     ("methods", "Guarded methods"),
     ("key", "Key"),
     ("key_aliases", "Other headers for the key"),
@@ -44,6 +45,9 @@ pub const PUBLIC: [(&str, &str); 22] = [
     ("remember_for", "A key is remembered for"),
 ];
 
+/// By what a caller is known. No setting of its own: `principal` names headers that only proxies write.
+const CALLER: &str = "caller";
+
 /// The settings that only operators see.
 #[cfg(test)]
 pub const PRIVATE: &[&str] = &[
@@ -52,6 +56,7 @@ pub const PRIVATE: &[&str] = &[
     "host",
     "upstream",
     "upstream_http",
+    "upstream_ca",
     "preset",
     "critical",
     "on_unknown",
@@ -110,16 +115,16 @@ pub struct Refusal {
 impl Policy {
     /// The policy of a host, `None` for those that no route names.
     pub fn new(config: &Config, host: Option<&str>) -> Policy {
-        let routes =
-            config.routes.iter().filter(|route| route.host.is_none() || route.host.as_deref() == host);
+        let same = |own: &str| host.is_some_and(|host| host.eq_ignore_ascii_case(own));
+        let routes = config.routes.iter().filter(|route| route.host.as_deref().is_none_or(same));
         let routes: Vec<_> = routes.collect();
         let contracts: Vec<_> =
             routes.iter().map(|route| &route.contract).chain([&config.otherwise]).collect();
         Policy {
             draft: "draft-ietf-httpapi-idempotency-key-header-07",
             key: KeyText { header: "Idempotency-Key", bytes_max: semel::Key::BYTES_MAX, text: key_text() },
-            routes: routes.iter().map(|route| PublicRoute(public(route.effective()))).collect(),
-            otherwise: PublicRoute(public(config.otherwise.effective())),
+            routes: routes.iter().map(|route| public(&route.contract, route.effective())).collect(),
+            otherwise: public(&config.otherwise, config.otherwise.effective()),
             refusals: refusals(),
             replays: replays(),
             retrying: retrying(),
@@ -196,7 +201,7 @@ fn words(name: &str, value: &Value) -> Option<String> {
         value => plain(value),
     };
     let explained = match (name, text.as_str()) {
-        ("wait_max", "0ms") => return None,
+        ("wait_max", "0s") => return None,
         ("key", "optional") => "optional; a request without one is not guarded",
         ("key", "required") => "required; a request without one is refused",
         ("key", "derive") => "optional; without one it is made of fields of the request",
@@ -216,8 +221,22 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn public(effective: Effective) -> Effective {
-    effective.into_iter().filter(|(name, _)| PUBLIC.iter().any(|(public, _)| public == name)).collect()
+fn public(contract: &Contract, effective: Effective) -> PublicRoute {
+    let public = effective.into_iter().filter(|(name, _)| PUBLIC.iter().any(|(public, _)| public == name));
+    PublicRoute(public.chain([(CALLER, Value::String(caller(contract)))]).collect())
+}
+
+/// Within what a key is unique.
+fn caller(contract: &Contract) -> String {
+    let kinds = contract.callers.principals.iter().map(|principal| match principal {
+        Principal::Jwt { claim } => format!("the {claim} of a token"),
+        Principal::Header(_) => "the account that a proxy in front knows".to_owned(),
+        Principal::ClientCertificate => "the client certificate".to_owned(),
+        _ => "the Authorization header".to_owned(),
+    });
+    let kinds = kinds.collect::<Vec<_>>().join(", or else ");
+    let none = if contract.callers.required { "refused" } else { "all the same one" };
+    format!("the caller's, known by {kinds}; callers without are {none}")
 }
 
 fn refusals() -> Vec<Refusal> {
@@ -234,7 +253,7 @@ fn refusals() -> Vec<Refusal> {
 fn key_text() -> String {
     format!(
         "A key is the caller's name for one operation: Idempotency-Key: \"order-77\", 1 to {} bytes. It belongs to one \
-         request: method, host, path, query, content type and body. It is unique for one caller: others have their own.",
+         request: method, host, path, query, content type and body.",
         semel::Key::BYTES_MAX
     )
 }
