@@ -109,6 +109,18 @@ impl Verifier {
         Ok(Verifier(Arc::new(Shared { issuer, audiences, keys: RwLock::new(None), wanted: Notify::new() })))
     }
 
+    /// The only issuer whose tokens are taken.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.0.issuer
+    }
+
+    /// For whom a token must be made: one of them is enough.
+    #[must_use]
+    pub fn audiences(&self) -> &[String] {
+        &self.0.audiences
+    }
+
     /// From now on these are the keys, and no others.
     pub fn use_keys(&self, keys: KeySet) {
         *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));

@@ -82,7 +82,6 @@ impl Config {
             ("admin", json!(self.admin.to_string())),
             ("service", json!(self.service)),
             ("trusted_proxies", json!(proxies)),
-            ("jwks", json!(self.tokens.as_ref().map(|tokens| tokens.source.to_string()))),
             ("upstream_idle", json!(Span(self.upstream_idle).to_string())),
             ("open_claims_max", json!(self.bounds.open_claims_max)),
             ("new_keys_per_second_max", json!(self.bounds.new_keys_a_second_max)),
@@ -93,6 +92,11 @@ impl Config {
             ("cors_credentials", json!(self.cors_credentials)),
             ("no_migrate", json!(self.no_migrate)),
         ]);
+        if let Some(tokens) = &self.tokens {
+            effective.insert("jwks", json!(tokens.source.to_string()));
+            effective.insert("jwt_issuer", json!(tokens.verifier.issuer()));
+            effective.insert("jwt_audience", json!(tokens.verifier.audiences()));
+        }
         if let Some(tls) = &self.tls {
             effective.insert("tls_cert", json!(written(&tls.certificate)));
             effective.insert("tls_key", json!(written(&tls.key)));

@@ -321,6 +321,18 @@ mod tests {
     }
 
     #[test]
+    fn what_holds_is_shown_in_the_words_of_the_file() {
+        let text = format!("upstream = \"http://h\"\nprincipal = [\"jwt:sub\", \"required\"]\n{TOKENS}");
+        let config = settings(&text).resolve().unwrap();
+        let shown = config.effective();
+        assert_eq!(config.otherwise.effective()["principal"], serde_json::json!(["jwt:sub", "required"]));
+        assert_eq!((&shown["jwks"], &shown["jwt_issuer"]), (&"keys.json".into(), &"https://i".into()));
+        assert_eq!(shown["jwt_audience"], serde_json::json!(["shop"]));
+        let nothing = settings("upstream = \"http://h\"").resolve().unwrap();
+        assert!(!nothing.effective().contains_key("jwks"));
+    }
+
+    #[test]
     fn what_is_set_in_vain_is_refused() {
         let tokens = |text: &str, by_token| tokens(&settings(text), by_token).map(|tokens| tokens.is_some());
         assert_eq!(tokens(TOKENS, true), Ok(true));
