@@ -110,6 +110,18 @@ fn h7_a_refusal_is_passed_on_and_nothing_else_of_it() {
 }
 
 #[test]
+fn h7_whoever_may_not_is_not_asked_for_its_body() {
+    let authority = authority();
+    let (service, gateway) = asking(&authority);
+    let head = "POST /charges HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\nAuthorization: Bearer bad\r\n\
+                Content-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+    let mut client = gateway.connect();
+    client.send(head.as_bytes()).unwrap();
+    assert_eq!(client.receive().unwrap().status, 403, "and no 100 before it");
+    assert_eq!(service.ledger().received_count(), 0);
+}
+
+#[test]
 fn h7_whatever_else_is_answered_lets_nobody_by() {
     let authority = authority();
     let (service, gateway) = asking(&authority);

@@ -9,6 +9,7 @@ mod certificates;
 mod frames;
 mod http2;
 
+mod callers;
 mod http2_in;
 mod http2_out;
 mod streams;
