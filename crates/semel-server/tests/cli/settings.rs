@@ -48,7 +48,7 @@ impl Setting {
             "--fingerprint" => "json,multipart",
             "--preset" => "stripe",
             "--kept" | "--released" | "--unknown" => "418,500",
-            "--key-secret-file" => "secret",
+            "--key-secret-file" | "--admin-token-file" | "--probe-token-file" => "secret",
             "--derive" | "--key-field" => "json:/order_id",
             "--ignore" | "--redact" => "/attempt",
             "--store-down" => "bypass",
@@ -57,8 +57,7 @@ impl Setting {
             "--probe-keep" | "--probe-release" => "404",
             "--in-flight-status" => "425",
             "--mismatch-status" => "400",
-            "--attempts-max" => "7",
-            "--workers" => "2",
+            "--attempts-max" | "--workers" | "--open-claims-max" | "--new-keys-per-second-max" => "7",
             "--log" => "debug",
             "--remember-for" => "40d",
             "--no-migrate" => "true",
@@ -85,6 +84,40 @@ impl Setting {
                 "7s"
             }
         }
+    }
+
+    /// What it needs beside it.
+    fn others(&self) -> &'static [(&'static str, &'static str)] {
+        match self.flag.as_str() {
+            "--cors-credentials" => &[("--cors-origin", "https://shop.example")],
+            "--tls-client-cert" => &[
+                ("--tls-cert", "certificate.pem"),
+                ("--tls-key", "key.pem"),
+                ("--tls-client-ca", "certificate.pem"),
+            ],
+            flag if flag.starts_with("--tls") => {
+                &[("--tls-cert", "certificate.pem"), ("--tls-key", "key.pem")]
+            }
+            "--jwks" | "--jwt-issuer" | "--jwt-audience" => &[
+                ("--jwks", "keys.json"),
+                ("--jwt-issuer", "i"),
+                ("--jwt-audience", "shop"),
+                ("--principal", "jwt:sub"),
+            ],
+            "--derive" => &[("--key", "derive")],
+            "--ignore" => &[("--fingerprint", "json")],
+            "--critical" => &[("--key", "required"), ("--auth-check", "http://127.0.0.1:9009/allowed")],
+            flag if flag.starts_with("--probe") => {
+                &[("--on-unknown", "probe"), ("--probe", "/charges?key={key}")]
+            }
+            _ => &[],
+        }
+    }
+
+    /// A number, which stands in TOML without quotes.
+    fn is_number(&self) -> bool {
+        ["--workers", "--attempts-max", "--open-claims-max", "--new-keys-per-second-max"]
+            .contains(&&*self.flag)
     }
 
     /// A value that cannot be read.
@@ -134,7 +167,7 @@ impl Taken {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("secret"), "a secret of 20 bytes").unwrap();
+        std::fs::write(directory.path().join("secret"), "a-secret-of-20-bytes").unwrap();
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(directory.path().join("certificate.pem"), own.cert.pem()).unwrap();
         std::fs::write(directory.path().join("key.pem"), own.signing_key.serialize_pem()).unwrap();
@@ -147,19 +180,7 @@ impl Taken {
         std::fs::write(&file, "").unwrap();
         let mut command = semel(&["gateway"]);
         let mut others = vec![("--upstream", "http://127.0.0.1:9000"), ("--store", "memory:")];
-        if setting.flag == "--cors-credentials" {
-            others.push(("--cors-origin", "https://shop.example"));
-        }
-        if setting.flag.starts_with("--tls") {
-            others.extend([("--tls-cert", "certificate.pem"), ("--tls-key", "key.pem")]);
-        }
-        if setting.flag == "--tls-client-cert" {
-            others.push(("--tls-client-ca", "certificate.pem"));
-        }
-        if ["--jwks", "--jwt-issuer", "--jwt-audience"].contains(&&*setting.flag) {
-            let tokens = [("--jwks", "keys.json"), ("--jwt-issuer", "i"), ("--jwt-audience", "shop")];
-            others.extend(tokens.into_iter().chain([("--principal", "jwt:sub")]));
-        }
+        others.extend(setting.others());
         for (flag, value) in others.iter().filter(|(flag, _)| *flag != setting.flag) {
             command.args([flag, value]);
         }
@@ -290,9 +311,15 @@ fn no_migrate_is_off_where_it_is_said_to_be() {
 }
 
 fn toml(setting: &Setting, value: &str) -> String {
-    let quoted = setting.valued && setting.flag != "--workers";
-    let value = if quoted { format!("\"{value}\"") } else { value.to_owned() };
-    let value = if setting.flag == "--cors-origin" { format!("[{value}]") } else { value };
+    let quote = |value: &str| if setting.is_number() { value.to_owned() } else { format!("\"{value}\"") };
+    let value = match value {
+        value if !setting.valued => value.to_owned(),
+        // Several values are an array; so is an origin, alone too.
+        value if value.contains(',') || setting.flag == "--cors-origin" => {
+            format!("[{}]", value.split(',').map(quote).collect::<Vec<_>>().join(", "))
+        }
+        value => quote(value),
+    };
     format!("{} = {value}\n", setting.toml())
 }
 
