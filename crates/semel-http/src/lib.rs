@@ -8,22 +8,20 @@
 //! ```
 //! use std::{convert::Infallible, sync::Arc};
 //! use http::{Request, Response, StatusCode};
-//! use semel::{Engine, Entropy, MemoryStore, OnUnknown, Policy};
-//! use semel_http::{Body, Options, SemelLayer, Settings};
+//! use semel::{MemoryStore, OnUnknown};
+//! use semel_http::{Body, SemelLayer};
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), semel_http::BoxError> {
-//! let engine = Engine::new(Arc::new(MemoryStore::new()), Entropy::system());
-//! let settings = Settings::new(Options::new(Arc::new(Policy::new(OnUnknown::Park))))?;
-//!
 //! // Any tower service over `http` types; it may be an axum router.
 //! let charge = service_fn(async |_: Request<Body>| {
 //!     let mut charged = Response::new(Body::from("charged"));
 //!     *charged.status_mut() = StatusCode::CREATED;
 //!     Ok::<_, Infallible>(charged)
 //! });
-//! let service = ServiceBuilder::new().layer(SemelLayer::new(engine, settings)).service(charge);
+//! let layer = SemelLayer::over(Arc::new(MemoryStore::new()), OnUnknown::Park);
+//! let service = ServiceBuilder::new().layer(layer).service(charge);
 //!
 //! let request = || Request::post("/charges").header("idempotency-key", "\"order-77\"").body(Body::from("{}"));
 //! let first = service.clone().oneshot(request()?).await?;
@@ -35,9 +33,15 @@
 //! # }
 //! ```
 //!
+//! [`SemelLayer::over`] has the defaults. To choose, [`Options`] are changed and checked as [`Settings`], one for all
+//! requests or several as [`Routes`], and [`SemelLayer::new`] takes them with an engine. A handler gets its
+//! [`IdempotencyKey`] and its [`Attempt`]; with the feature `axum` they are extractors. `docs/layer.md` is the page for
+//! authors of services: choosing, draining, sweeping, metrics.
+//!
 //! # Where it belongs
 //!
-//! Inside authentication and authorisation, since a replay is an answer; outside of whatever rewrites the path.
+//! Inside authentication and authorisation, since a replay is an answer; outside of whatever rewrites the path. A
+//! timeout, a limit, compression and CORS have their place too: see [`SemelLayer`].
 //! It keeps answers, so a secret in an answer's body is a secret in the store.
 //!
 //! # What it cannot promise
@@ -55,6 +59,7 @@ mod auth_check;
 mod body;
 mod coding;
 mod error;
+mod extract;
 mod field;
 mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -88,6 +93,7 @@ pub use auth_check::AuthCheck;
 pub use body::{Body, BodyLimits};
 pub use coding::DECODED_BYTES_MAX;
 pub use error::NotSent;
+pub use extract::{Attempt, IdempotencyKey, NotGuarded};
 pub use field::{Field, FieldError, FieldSyntaxError};
 pub use fingerprint::{Comparison, ComparisonError, Incomparable};
 pub use headers::{
@@ -109,6 +115,11 @@ pub use scope::{Network, NetworkError, TrustedProxies};
 pub use service::Semel;
 pub use settings::{KeyPolicy, Options, RouteName, Settings, SettingsError};
 pub use verdict::Statuses;
+
+/// The page for authors of services: what stands on it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/layer.md")]
+struct Page;
 
 /// Names and meanings of this crate's metrics, for whoever installs a recorder.
 pub const METRICS: &[(&str, &str)] = &[

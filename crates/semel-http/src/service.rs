@@ -282,8 +282,8 @@ fn with_options(operation: Operation, settings: &Arc<Settings>, subject: Subject
         Some(probe) => operation.probe(probe.clone()),
         None => operation,
     };
-    match key.time(settings.options.ulid) {
-        Some(made) => operation.aged(Age::between(made, SystemClock.now())),
+    match Age::of(key, settings.options.ulid, SystemClock.now()) {
+        Some(age) => operation.aged(age),
         None => operation,
     }
 }

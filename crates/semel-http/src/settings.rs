@@ -192,7 +192,7 @@ pub enum SettingsError {
 impl Options {
     /// The defaults, under a policy.
     #[must_use]
-    pub fn new(policy: Arc<Policy>) -> Options {
+    pub fn new(policy: impl Into<Arc<Policy>>) -> Options {
         Options {
             name: None,
             host: None,
@@ -222,7 +222,7 @@ impl Options {
             in_flight_status: StatusCode::CONFLICT,
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             policy_link: "/.well-known/semel-policy".to_owned(),
-            policy,
+            policy: policy.into(),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The contract over the whole service: a memory store, an inner service in this process, no sockets.
 
 mod answer;
+mod around;
 mod arrive;
 mod cases;
 mod in_axum;
+mod in_tonic;
 mod seen;
 mod support;
