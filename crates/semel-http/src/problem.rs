@@ -257,6 +257,8 @@ impl Problem {
     fn document(&self) -> Vec<u8> {
         let word = self.code.map(|code| code.row().word);
         let location = self.original.as_ref().and_then(|(_, location)| location.as_ref()?.to_str().ok());
+        // The detail says why; a title is for all of its code.
+        let message = if self.detail.is_empty() { self.title } else { &self.detail };
         let document = Document {
             r#type: match word {
                 Some(word) => ["urn:semel:problem:", word].concat().into(),
@@ -271,7 +273,7 @@ impl Problem {
             original_status: self.original.as_ref().map(|(status, _)| status.as_u16()),
             location,
             upstream_status: self.upstream.map(|status| status.as_u16()),
-            error: ErrorMember { r#type: "idempotency_error", code: word, message: self.title },
+            error: ErrorMember { r#type: "idempotency_error", code: word, message },
         };
         // Strings, numbers and booleans: there is nothing in it that could fail to be written.
         serde_json::to_vec(&document).unwrap_or_default()
@@ -348,7 +350,7 @@ mod tests {
                 "error": {
                     "type": "idempotency_error",
                     "code": "in-flight",
-                    "message": "The first request is still running",
+                    "message": "Ask again.",
                 },
             })
         );

@@ -37,7 +37,7 @@ fn h15_a_key_that_is_older_than_it_would_be_remembered_is_refused() {
     replayed(&gateway, &call(&uuid7(now())));
     replayed(&gateway, &call(&uuid7(now() - 29 * DAY)));
     replayed(&gateway, &call(&uuid7(now() + DAY / 2)));
-    for late in [uuid7(now() - 31 * DAY), uuid7(now() + 2 * DAY), uuid7(0)] {
+    for late in [uuid7(now() - 31 * DAY), uuid7(now() + 2 * DAY), uuid7(now() - 1000 * DAY)] {
         refused(&gateway.call(&call(&late)), 410, "key-expired", false, "unknown");
     }
     assert_eq!(
@@ -45,6 +45,9 @@ fn h15_a_key_that_is_older_than_it_would_be_remembered_is_refused() {
         (3, 3),
         "nothing is left of a refused one"
     );
+    // Random bytes in that shape, as Stripe's SDK for Python sends them, carry no time.
+    replayed(&gateway, &call(&uuid7(0)));
+    replayed(&gateway, &call(&uuid7(0x7a3b_5c7d_9e1f)));
     // A ULID only where it is declared to be one, and other versions of UUID carry no such time.
     assert_eq!(gateway.call(&call(&ulid(0))).status, 201);
     assert_eq!(gateway.call(&call("00000000-0000-4abc-8def-0123456789ab")).status, 201);

@@ -9,6 +9,8 @@
 //!    remembered for so much longer, so that rule 1 holds for a client whose clock is fast.
 //! 4. The engine has no clock. Whoever names the operation reads the key's time and the machine's clock, and hands
 //!    in the distance between them.
+//! 5. A UUID's time counts only if a clock could have shown it ([`Age::of`]): random bytes are written in that shape
+//!    too, and a key of those is no older than any other.
 //!
 //! What a wrong clock does: if it is fast, keys look older than they are, and one that is fast by `remember_for`
 //! refuses new keys; if it is slow by more than a day, new keys look as if they came from the future and are
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use super::{Engine, Operation};
 use crate::environment::Timestamp;
+use crate::key::Key;
 use crate::policy::{FOREVER, Policy};
 use crate::store::{Lease, StoreError, View, Was};
 
@@ -39,6 +42,25 @@ pub enum Age {
 impl Age {
     /// Keys that are further ahead are refused: a day.
     pub const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// A UUID whose time is further ahead than this carries none: no clock is so wrong.
+    const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+    /// 2021-01-01: version 7 of UUID was first drafted that spring (draft-peabody-dispatch-new-uuid-format-01).
+    const FIRST_UUID_7: Timestamp = Timestamp(1_609_459_200_000);
+
+    /// The age of a key that carries its time; `ulid` as in [`Key::time`].
+    ///
+    /// Stripe's SDK for Python writes sixteen random bytes as a UUID, without a version. One in 64 of those has the
+    /// shape of version 7, with a time anywhere in 8,900 years. Only a time between the drafting of version 7 and a
+    /// year from now is taken for one: that leaves one such key in some 80,000 (in 2026) that is refused for nothing.
+    #[must_use]
+    pub fn of(key: &Key, ulid: bool, now: Timestamp) -> Option<Age> {
+        let made = key.time(ulid)?;
+        let could_be = Age::FIRST_UUID_7 <= made && made <= now.after(Age::CLOCK_AHEAD_MAX);
+        let is_uuid = key.time(false).is_some();
+        (could_be || !is_uuid).then(|| Age::between(made, now))
+    }
 
     /// The age of what was made then.
     #[must_use]
@@ -110,6 +132,31 @@ mod tests {
         assert!(aged(30 * DAY, Age::Ahead(DAY + Duration::from_millis(1))).never_new);
         let ahead = aged(30 * DAY, Age::Ahead(DAY));
         assert_eq!((ahead.never_new, ahead.policy.remember_for), (false, 31 * DAY));
+    }
+
+    #[test]
+    fn h15_a_uuid_of_random_bytes_has_no_age() {
+        // 2026-11-30.
+        let now = Timestamp(1_796_064_676_000);
+        let age = |millis: i64, ulid| {
+            let uuid = format!("{:08x}-{:04x}-7abc-8def-0123456789ab", millis >> 16, millis & 0xffff);
+            Age::of(&Key::new(uuid).unwrap(), ulid, now)
+        };
+        let year = i64::try_from(Age::CLOCK_AHEAD_MAX.as_millis()).unwrap();
+        for shown in [Age::FIRST_UUID_7.0, now.0, now.0 + year] {
+            assert_eq!(age(shown, false), Some(Age::between(Timestamp(shown), now)), "{shown}");
+        }
+        for random in [0, Age::FIRST_UUID_7.0 - 1, now.0 + year + 1, (1 << 48) - 1] {
+            assert_eq!((age(random, false), age(random, true)), (None, None), "{random}");
+        }
+        // What is declared is taken at its word.
+        let ulid = Key::new("7ZZZZZZZZZZZZZZZZZZZZZZZZZ").unwrap();
+        assert_eq!(Age::of(&ulid, false, now), None);
+        assert!(matches!(Age::of(&ulid, true, now), Some(Age::Ahead(_))));
+        assert!(matches!(
+            Age::of(&Key::new("00000000000000000000000000").unwrap(), true, now),
+            Some(Age::Ago(_))
+        ));
     }
 
     #[test]
