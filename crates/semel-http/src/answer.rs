@@ -91,7 +91,9 @@ impl Asked {
             ),
             Answer::OutOfAge => {
                 let detail = "The key's own time is too long ago, or in the future. Nothing ran now.";
-                Problem::new(Code::KeyExpired, detail).effect(Effect::Unknown)
+                Problem::new(Code::KeyExpired, detail)
+                    .title("The key is too old to be new, and nothing is known of it")
+                    .effect(Effect::Unknown)
             }
             Answer::Stopping => {
                 Problem::new(Code::StoreUnavailable, "This instance is stopping. Nothing ran.")

@@ -211,6 +211,11 @@ impl Problem {
         Problem { status, ..self }
     }
 
+    /// With other words for people.
+    pub(crate) fn title(self, title: &'static str) -> Problem {
+        Problem { title, ..self }
+    }
+
     /// With another effect.
     pub fn effect(self, effect: Effect) -> Problem {
         Problem { effect, ..self }
