@@ -28,7 +28,9 @@ pub use contract::Contract;
 pub use effective::Effective;
 pub use principals::{Callers, KeySource, Location, PrincipalEntry, Proxy, Tokens};
 pub use probe::{Piece, ProbeConfig, Template};
-pub use tls::{ClientAuthority, ClientCertificatePolicy, TlsFiles};
+#[cfg(feature = "tls")]
+pub use tls::ClientAuthority;
+pub use tls::{ClientCertificatePolicy, TlsFiles};
 pub use words::{
     Guardable, Header, KeyPolicy, KeySyntax, List, LogLevel, One, Preset, Sameness, Status, StoreDown,
     UnknownChoice,

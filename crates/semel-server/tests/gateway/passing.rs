@@ -238,6 +238,28 @@ fn g4_an_idle_connection_is_not_used_beyond_upstream_idle() {
     assert_eq!(service.ledger().connections(), 4);
 }
 
+/// A service that says for how long it keeps a connection is believed, and not used up to the last moment.
+#[test]
+fn g4_a_keep_alive_timeout_of_the_service_shortens_the_idle_time() {
+    let service = Service::start(|_| Plan {
+        reply: Reply::numbered().header("Keep-Alive", "timeout=2, max=100"),
+        ..Plan::default()
+    });
+    let gateway = Gateway::start(service.address(), &["--upstream-idle", "1m", "--workers", "1"]);
+    for (number, connections) in [1, 1, 2].into_iter().enumerate() {
+        if connections == 2 {
+            std::thread::sleep(Duration::from_millis(1_200));
+        }
+        gateway.call(&Call::post("/charges", &format!("kept-{number}")));
+        assert_eq!(service.ledger().connections(), connections, "{number}");
+    }
+    service.set(|_| Plan { reply: Reply::numbered().header("Keep-Alive", "timeout=0"), ..Plan::default() });
+    for number in 0..3 {
+        gateway.call(&Call::post("/charges", &format!("closed-{number}")));
+    }
+    assert_eq!(service.ledger().connections(), 4, "the first of them goes by what was known before");
+}
+
 #[test]
 fn g4_what_breaks_is_not_sent_again_with_a_key_or_without() {
     // Read whole, and closed without an answer.
