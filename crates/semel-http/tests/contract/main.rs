@@ -3,6 +3,7 @@
 mod answer;
 mod around;
 mod arrive;
+mod callers;
 mod cases;
 mod in_axum;
 mod in_tonic;
