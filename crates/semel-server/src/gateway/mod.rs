@@ -176,7 +176,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     for limit in statement::of_callers(&config) {
         tracing::warn!("{limit}");
     }
-    announce(&statement, &Policy::new(&config, None), address, admin_address);
+    announce(&statement, &Policy::new(&config, None), address, tls.is_some(), admin_address);
 
     wait_for_signal().await;
     sweeper.abort();
@@ -235,12 +235,13 @@ fn start_worker(
 }
 
 /// What is guarded, by what, and where it ends: before the first request.
-fn announce(statement: &Statement, policy: &Policy, listen: SocketAddr, admin: SocketAddr) {
+fn announce(statement: &Statement, policy: &Policy, listen: SocketAddr, secure: bool, admin: SocketAddr) {
     let said = serde_json::to_string(statement).unwrap_or_default();
     tracing::info!(%listen, %admin, gateway = said, "ready");
     if io::IsTerminal::is_terminal(&io::stderr()) {
+        let scheme = if secure { "https" } else { "http" };
         eprintln!(
-            "semel: http://{listen} guards {}, admin on http://{admin}\n\n{}",
+            "semel: {scheme}://{listen} guards {}, admin on http://{admin}\n\n{}",
             statement.upstream,
             policy.text()
         );

@@ -4,7 +4,8 @@
 //!    early data: a request in it could be repeated by whoever saw it.
 //! 2. A handshake is bounded in time, and only so many callers are in one at the same time. A caller that has not
 //!    sent its first message yet takes no place among them.
-//! 3. The caller's certificate, where one was asked for and verified, is known by its SHA-256.
+//! 3. The caller's certificate, where one was asked for and verified, is known by its SHA-256. It is verified anew for
+//!    each connection: no session is resumed, in which one that has expired meanwhile would still count.
 //! 4. SIGHUP reads the files again. What cannot be used is said, and what was used before stays in use. Connections
 //!    that are open stay as they are.
 //! 5. Towards a service: verified by the host that its URL names, against the roots of this system, or against those
@@ -19,7 +20,8 @@ use std::time::Duration;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{Acceptor as Hello, WebPkiClientVerifier, danger::ClientCertVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{Acceptor as Hello, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use semel_http::ClientCertificate;
 use sha2::{Digest, Sha256};
@@ -127,6 +129,10 @@ fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
         }
     })?;
     config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1.to_vec()];
+    if files.clients.is_some() {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Arc::new(config))
 }
 
