@@ -16,7 +16,8 @@ pub fn start(level: LogLevel) -> WorkerGuard {
         LogLevel::Error => "error",
         LogLevel::Warn => "warn",
         LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
+        // Otherwise HTTP/2 would have a line for each frame.
+        LogLevel::Debug => "debug,h2=info",
     };
     tracing_subscriber::fmt()
         .json()
