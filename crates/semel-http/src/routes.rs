@@ -20,6 +20,7 @@ use std::sync::Arc;
 use http::header::HOST;
 use http::request::Parts;
 
+use crate::scope::Believed;
 use crate::settings::Settings;
 
 /// The settings of each route, and those of everything else. Clones share them.
@@ -30,6 +31,8 @@ pub struct Routes(Arc<Table>);
 struct Table {
     routes: Vec<Arc<Settings>>,
     otherwise: Arc<Settings>,
+    /// Whose word about callers counts.
+    believed: Believed,
 }
 
 /// Which paths a route is for: `/charges`, `/charges/{id}/refunds`, `/v1/*`.
@@ -73,16 +76,23 @@ impl Routes {
     /// of what matches none.
     #[must_use]
     pub fn new(routes: Vec<Arc<Settings>>, otherwise: Arc<Settings>) -> Routes {
-        Routes(Arc::new(Table { routes, otherwise }))
+        let all = routes.iter().chain([&otherwise]);
+        let believed = Believed::of(all.map(|settings| settings.options()));
+        Routes(Arc::new(Table { routes, otherwise, believed }))
     }
 
     /// The settings that hold for a request with this head.
     #[must_use]
     pub fn of(&self, parts: &Parts) -> &Arc<Settings> {
-        let Table { routes, otherwise } = &*self.0;
+        let Table { routes, otherwise, .. } = &*self.0;
         let fits = |route: &&Arc<Settings>| is_for(route, parts);
         let guarding = routes.iter().filter(fits).find(|route| route.guards(parts));
         guarding.or_else(|| routes.iter().find(fits)).unwrap_or(otherwise)
+    }
+
+    /// Takes off what says who calls and cannot be believed, whatever the request's route.
+    pub(crate) fn remove_untrusted(&self, parts: &mut Parts) {
+        self.0.believed.remove_untrusted(parts);
     }
 
     /// The routes, in their order.

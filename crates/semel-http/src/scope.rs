@@ -5,8 +5,8 @@
 //!    or the request is refused where a principal is required. What is secret reaches the store only as SHA-256.
 //! 2. What a request has must not be open to doubt. Two lines of a header that is a principal are refused (400), and
 //!    so is a JWT that is not valid (401): it never falls through to the next entry, nor to `anonymous`.
-//! 3. A header counts only when a trusted proxy sent it. From anybody else it is taken off the request, guarded or
-//!    not, since the service behind would believe it. Where the request's [`Peer`] is not known, nobody can say which
+//! 3. A header counts only when a trusted proxy sent it. From anybody else it is taken off every request, on whatever
+//!    route and guarded or not, since the service behind would believe it. Where the request's [`Peer`] is not known, nobody can say which
 //!    of the two it is, and a guarded request with such a header is refused (500): the layer was set up without it.
 //! 4. An empty header names nobody: it is as if it were not there.
 //! 5. With a `jwt:` entry in the list, an `Authorization` that makes no principal is refused (401) instead of being
@@ -23,9 +23,6 @@
 //! Scopes are stored, so how they are made never changes. Two tenants with the same key are two operations (case
 //! C58), and neither sees the other's answers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -37,9 +34,11 @@ use crate::peer::{ClientCertificate, Peer};
 use crate::principal::Principal;
 use crate::settings::Options;
 
+mod believed;
 mod proxies;
 mod refused;
 
+pub(crate) use believed::Believed;
 pub use proxies::{Network, NetworkError, TrustedProxies};
 pub(crate) use refused::NoScope;
 
@@ -57,12 +56,8 @@ pub(crate) struct Scopes {
     anonymous: Scope,
     principals: Vec<Principal>,
     required: bool,
-    /// Nothing is changed, and nothing refused.
-    observe: bool,
     trusted_proxies: TrustedProxies,
     verifier: Option<Verifier>,
-    /// Whether somebody else than a trusted proxy has sent a header that is a principal: said once.
-    warned: Arc<AtomicBool>,
 }
 
 impl Scopes {
@@ -86,10 +81,8 @@ impl Scopes {
             anonymous,
             principals: options.principals.clone(),
             required: options.principal_required,
-            observe: options.observe,
             trusted_proxies: options.trusted_proxies.clone(),
             verifier: options.jwt.clone(),
-            warned: Arc::default(),
         })
     }
 
@@ -148,26 +141,6 @@ impl Scopes {
         let digest =
             || digest(["header", name.as_str()].map(str::as_bytes), &[value.as_bytes().trim_ascii()]);
         Ok(named.then(|| suffix("header-", name.as_str(), &digest())))
-    }
-
-    /// Takes the headers that are principals off a request that no trusted proxy has sent.
-    pub(crate) fn remove_untrusted(&self, parts: &mut Parts) {
-        let Some(Peer(address)) = parts.extensions.get().copied().filter(|_| !self.observe) else { return };
-        for principal in &self.principals {
-            let Principal::Header(name) = principal else { continue };
-            if !parts.headers.contains_key(name) || self.trusted_proxies.contains(address) {
-                continue;
-            }
-            parts.headers.remove(name);
-            metrics::counter!("semel_untrusted_headers_total").increment(1);
-            if !self.warned.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    header = %name, peer = %address,
-                    "a header that says who calls came from an address that is no trusted proxy, and was taken off; \
-                     said once, counted always"
-                );
-            }
-        }
     }
 }
 

@@ -85,11 +85,11 @@ where
         let inner = std::mem::replace(&mut self.inner, next);
         let (mut parts, body) = request.into_parts();
         headers::remove_callers_own(&mut parts.headers);
+        self.routes.remove_untrusted(&mut parts);
         let settings = self.routes.of(&parts).clone();
         if let Some(name) = &settings.options.name {
             parts.extensions.insert(RouteName(name.clone()));
         }
-        settings.scopes.remove_untrusted(&mut parts);
         if !settings.guards(&parts) {
             return Box::pin(pass_by(inner, parts, Body::new(body)));
         }

@@ -98,6 +98,24 @@ fn h5_each_route_has_its_own_callers() {
     assert_eq!(scope(&gateway, "k2"), "http:default:anonymous");
 }
 
+/// The service may take the one path for the other.
+#[test]
+fn h5_another_spelling_of_the_path_does_not_bring_the_header_to_the_service() {
+    let service = Service::plain();
+    let launch = Launch::new(service.address());
+    let file = launch.directory().join("semel.toml");
+    let text = "trusted_proxies = \"192.0.2.1\"\n[[route]]\nmatch = \"/charges\"\nprincipal = \"header:x-account-id\"";
+    std::fs::write(&file, text).unwrap();
+    let gateway = launch.args(["--config", file.to_str().unwrap()]).start();
+    for (method, target) in
+        [("POST", "/charges"), ("POST", "//charges"), ("POST", "/%63harges"), ("GET", "/charges/")]
+    {
+        gateway.call(&Call::new(method, target).header("X-Account-Id", "victim"));
+        let last = service.ledger().last();
+        assert_eq!((last.target.as_str(), last.header("x-account-id")), (target, None));
+    }
+}
+
 #[test]
 fn h5_the_start_says_what_cannot_be_told_apart_and_only_that() {
     let said = |args: &[&str]| {
