@@ -36,14 +36,18 @@ pub(crate) struct Coming {
 
 impl Http2 {
     pub(crate) fn connect(address: SocketAddr) -> Http2 {
+        Http2::try_connect(address).expect("a handshake")
+    }
+
+    pub(crate) fn try_connect(address: SocketAddr) -> Result<Http2, h2::Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
         let (sender, driver) = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.expect("it accepts");
-            let (sender, connection) = h2::client::handshake(stream).await.expect("a handshake");
-            (sender, tokio::spawn(connection))
-        });
-        Http2 { sender, driver, runtime }
+            let (sender, connection) = h2::client::handshake(stream).await?;
+            Ok::<_, h2::Error>((sender, tokio::spawn(connection)))
+        })?;
+        Ok(Http2 { sender, driver, runtime })
     }
 
     /// The head of a request, and with `end` nothing behind it.
@@ -72,8 +76,12 @@ impl Http2 {
 
     /// Its response, as far as the head.
     pub(crate) fn head_of(&mut self, response: ResponseFuture) -> Result<Coming, h2::Error> {
-        let (head, body) = self.wait(async |_| response.await)?.into_parts();
-        Ok(Coming { status: head.status.as_u16(), headers: head.headers, body })
+        self.wait(async |_| response.await).map(Http2::coming)
+    }
+
+    fn coming(response: http::Response<RecvStream>) -> Coming {
+        let (head, body) = response.into_parts();
+        Coming { status: head.status.as_u16(), headers: head.headers, body }
     }
 
     /// The next piece of the body; `None` at its end.
@@ -91,7 +99,11 @@ impl Http2 {
 
     /// The whole response.
     pub(crate) fn receive(&mut self, sent: Sent) -> Result<Answer, h2::Error> {
-        let mut coming = self.head_of(sent.response)?;
+        let coming = self.head_of(sent.response)?;
+        self.whole(coming)
+    }
+
+    fn whole(&mut self, mut coming: Coming) -> Result<Answer, h2::Error> {
         let mut body = Vec::new();
         while let Some(piece) = self.piece(&mut coming)? {
             body.extend_from_slice(&piece);
@@ -100,6 +112,18 @@ impl Http2 {
             (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
         Ok(Answer { status: coming.status, headers: coming.headers.iter().map(line).collect(), body })
+    }
+
+    /// The one of two that is answered first, whole, and the other.
+    pub(crate) fn receive_first(&mut self, one: Sent, other: Sent) -> Result<(Answer, Sent), h2::Error> {
+        let (mut one, mut other) = (one, other);
+        let (head, left) = self.wait(async |_| {
+            tokio::select! {
+                head = &mut one.response => Ok((head?, other)),
+                head = &mut other.response => Ok((head?, one)),
+            }
+        })?;
+        Ok((self.whole(Http2::coming(head))?, left))
     }
 
     pub(crate) fn call(&mut self, call: &Call) -> Result<Answer, h2::Error> {

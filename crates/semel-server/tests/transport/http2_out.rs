@@ -164,7 +164,7 @@ fn g4_idle_connections_that_the_service_closes_make_no_unknown() {
         for number in 0..6 {
             let answer = gateway.call(&Call::post("/charges", &format!("quiet-{number}")));
             assert_eq!(answer.status, 200, "{}", answer.text());
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(300));
         }
         assert_eq!((frames.requests(), frames.connections()), (6, 6));
     }

@@ -70,7 +70,7 @@ fn a_caller_must_show_a_certificate_where_one_is_required_and_a_good_one_where_i
             match protocol {
                 // Where TLS ends, a caller learns of a refusal with the first byte it reads.
                 "http/1.1" => Client::connect(bridge.address).unwrap().call(&get).is_ok(),
-                _ => Http2::connect(bridge.address).call(&get).is_ok(),
+                _ => Http2::try_connect(bridge.address).and_then(|mut http2| http2.call(&get)).is_ok(),
             }
         })
     };
