@@ -9,7 +9,7 @@ use h2::Reason;
 use rustix::process::Signal;
 
 use crate::http2::Http2;
-use crate::support::{Call, Client, Gate, Gateway, Plan, Service, until};
+use crate::support::{Call, Client, Gate, Gateway, Launch, Plan, Service, until};
 
 fn plain(args: &[&str]) -> (Service, Gateway) {
     let service = Service::plain();
@@ -202,6 +202,20 @@ fn g6_told_to_stop_it_says_farewell_and_answers_what_runs() {
     assert!(http2.ended().is_ok());
     assert_eq!(gateway.wait().code(), Some(0));
     assert_eq!(service.ledger().effects("slow"), 1);
+}
+
+/// Each of them may need a connection to the service, for which there are not files enough.
+#[test]
+fn more_streams_than_files_wait_for_their_turn() {
+    let service = Service::doing(Plan { delay: Duration::from_millis(20), ..Plan::default() });
+    let gateway = Launch::new(service.address()).open_files(110).args(["--workers", "1"]).start();
+    let mut http2 = Http2::connect(gateway.listen);
+    let call = |number: usize| Call::post("/charges", &format!("turn-{number}")).body("x");
+    let sent: Vec<_> = (0..100).map(|number| http2.send(&call(number)).unwrap()).collect();
+    for sent in sent {
+        assert_eq!(http2.receive(sent).unwrap().status, 201);
+    }
+    assert_eq!(service.ledger().effects_count(), 100);
 }
 
 /// Rapid reset: the connection is cut, and the gateway serves the others.
