@@ -73,6 +73,10 @@ pub const PRIVATE: &[&str] = &[
     "probe_within",
 ];
 
+/// Above the routes.
+const ORDER: &str = "The first route holds whose path matches as it is written and that guards the method. What a route \
+    does not say is as for everything else.";
+
 /// The policy of one host.
 #[derive(Debug, Clone, Serialize)]
 pub struct Policy {
@@ -135,9 +139,10 @@ impl Policy {
     /// For whoever reads it in a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("Idempotency policy\n\n{}\n", self.key.text);
-        for route in self.routes.iter().chain([&self.otherwise]) {
-            text += &format!("\n{}\n", route.name());
-            for (name, value) in route.rows() {
+        text += &format!("\n{ORDER}\n");
+        for (name, rows) in self.tables() {
+            text += &format!("\n{name}\n");
+            for (name, value) in rows {
                 text += &format!("  {name}: {value}\n");
             }
         }
@@ -159,6 +164,17 @@ impl Policy {
         html::page(self)
     }
 
+    /// Each route with its settings, for people. Of a route those that differ from everything else's, and the two that
+    /// are asked for first.
+    fn tables(&self) -> impl Iterator<Item = (&str, Vec<(&'static str, String)>)> {
+        let differs = |route: &PublicRoute, name: &str| {
+            ["methods", "key"].contains(&name) || route.0.get(name) != self.otherwise.0.get(name)
+        };
+        let routes =
+            self.routes.iter().map(move |route| (route.name(), route.rows(|name| differs(route, name))));
+        routes.chain([(self.otherwise.name(), self.otherwise.rows(|_| true))])
+    }
+
     fn sections(&self) -> [(&'static str, &[String]); 3] {
         [
             ("What is replayed", &self.replays),
@@ -174,10 +190,9 @@ impl PublicRoute {
         self.0.get("match").and_then(Value::as_str).unwrap_or("Everything else")
     }
 
-    /// Its settings for people: those that say something.
-    pub fn rows(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let said = PUBLIC.iter().filter(|(name, _)| *name != "match");
-        said.filter_map(|(name, title)| Some((*title, words(name, self.0.get(name)?)?)))
+    fn rows(&self, shown: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+        let shown = PUBLIC.iter().filter(|(name, _)| *name != "match" && shown(name));
+        shown.filter_map(|(name, title)| Some((*title, words(name, self.0.get(*name)?)))).collect()
     }
 }
 
@@ -191,17 +206,22 @@ impl Refusal {
     }
 }
 
-/// A value for people; `None` where it says nothing.
-fn words(name: &str, value: &Value) -> Option<String> {
-    let text = match value {
-        Value::Null | Value::Bool(false) => return None,
+/// A value for people.
+fn words(name: &str, value: &Value) -> String {
+    match value {
         Value::Bool(true) => "yes".to_owned(),
-        Value::Array(values) if values.is_empty() => return None,
-        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
-        value => plain(value),
-    };
+        Value::Bool(false) => "no".to_owned(),
+        Value::Array(values) if values.is_empty() => "none".to_owned(),
+        Value::Array(values) => {
+            values.iter().map(|value| explained(name, plain(value))).collect::<Vec<_>>().join(", ")
+        }
+        value => explained(name, plain(value)),
+    }
+}
+
+fn explained(name: &str, text: String) -> String {
     let explained = match (name, text.as_str()) {
-        ("wait_max", "0s") => return None,
+        ("wait_max", "0s") => "none: a retry is told at once",
         ("key", "optional") => "optional; a request without one is not guarded",
         ("key", "required") => "required; a request without one is refused",
         ("key", "derive") => "optional; without one it is made of fields of the request",
@@ -212,9 +232,11 @@ fn words(name: &str, value: &Value) -> Option<String> {
         ("key_syntax", "lenient") => "in quotes, or bare",
         ("key_syntax", "strict") => "in quotes",
         ("fingerprint", "exact") => "byte for byte",
-        _ => return Some(text),
+        ("fingerprint", "json") => "JSON by what it says",
+        ("fingerprint", "multipart") => "multipart by its parts",
+        _ => return text,
     };
-    Some(explained.to_owned())
+    explained.to_owned()
 }
 
 fn plain(value: &Value) -> String {

@@ -206,6 +206,12 @@ impl Gateway {
         resident.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// Its command line, as every user of the machine can read it.
+    pub(crate) fn arguments(&self) -> String {
+        let line = std::fs::read(format!("/proc/{}/cmdline", self.child.id())).expect("its command line");
+        String::from_utf8_lossy(&line).replace('\0', " ")
+    }
+
     /// A new connection.
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.listen).expect("the gateway accepts")

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::Policy;
+use super::{ORDER, Policy};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c1c1a;--soft:#5f5e58;--line:#dddbd3;--paper:#fbfaf6;--mark:#f0eee6}\
@@ -16,7 +16,7 @@ h3{font-size:1rem;margin:1.4rem 0 .4rem}\
 code,h3{font-family:ui-monospace,monospace;overflow-wrap:anywhere}code{font-size:.92em}\
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.94rem}\
 th,td{text-align:left;vertical-align:top;padding:.35rem .9rem .35rem 0;border-bottom:1px solid var(--line)}\
-th{font-weight:600}tbody th{font-weight:400;color:var(--soft);width:17rem}\
+th{font-weight:600}tbody th{font-weight:400;color:var(--soft);width:min(17rem,45%)}\
 thead th{color:var(--soft)}p,li{max-width:44rem}li{margin:.3rem 0}\
 .key{background:var(--mark);padding:.6rem .9rem;border-radius:.4rem}";
 
@@ -27,12 +27,13 @@ pub fn page(policy: &Policy) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Idempotency policy</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>Idempotency policy</h1>\n<p class=\"key\">{}</p>\n<h2>What is guarded</h2>\n\
-         <p>The first route holds whose path matches as it is written and that guards the method.</p>\n",
-        Text(&policy.key.text)
+         <p>{}</p>\n",
+        Text(&policy.key.text),
+        Text(ORDER)
     );
-    for route in policy.routes.iter().chain([&policy.otherwise]) {
-        page += &format!("<h3>{}</h3>\n<div class=\"wide\"><table><tbody>\n", Text(route.name()));
-        for (name, value) in route.rows() {
+    for (name, rows) in policy.tables() {
+        page += &format!("<h3>{}</h3>\n<div class=\"wide\"><table><tbody>\n", Text(name));
+        for (name, value) in rows {
             page += &format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", Text(name), Text(&value));
         }
         page += "</tbody></table></div>\n";
