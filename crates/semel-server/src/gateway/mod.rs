@@ -62,6 +62,7 @@ use page::Page;
 use policy::Policy;
 use probe::Questions;
 use tls::Acceptor;
+use worker::Worker;
 
 /// How often space is freed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -153,26 +154,28 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let stop = worker::Stop { stopping, stopped: CancellationToken::new(), connections: TaskTracker::new() };
     let page = Arc::new(Page::new(&config));
     let cors = Arc::new(Cors::of(&config));
-    let workers = (0..config.workers)
-        .map(|number| {
-            // A worker's connections to the service are its own, so no request crosses a thread.
-            let guarded =
-                SemelLayer::new(engine.clone(), routes.clone()).layer(Forward::new(&config, &connectors));
-            let shared = worker::Shared {
-                guarded,
-                page: page.clone(),
-                cors: cors.clone(),
-                tls: tls.clone(),
-                room: room.clone(),
-                stop: stop.clone(),
-            };
-            let listener = listener.try_clone().map_err(no_listener)?;
-            start_worker(number, listener, shared)
-        })
-        .collect::<Result<Vec<_>, Failure>>()?;
-    // The workers' handles are the only ones left: when they stop accepting, a caller is refused, instead of
-    // waiting in the socket's queue for a gateway that is going.
-    drop(listener);
+    let mut threads = Vec::new();
+    let mut workers = Vec::new();
+    for number in 0..config.workers {
+        // A worker's connections to the service are its own, so no request crosses a thread.
+        let guarded =
+            SemelLayer::new(engine.clone(), routes.clone()).layer(Forward::new(&config, &connectors));
+        let shared = worker::Shared {
+            guarded,
+            page: page.clone(),
+            cors: cors.clone(),
+            tls: tls.clone(),
+            room: room.clone(),
+            stop: stop.clone(),
+        };
+        let started = Worker::start(number, shared);
+        let (worker, thread) =
+            started.map_err(|error| Failure::Failed(format!("no thread for a worker: {error}")))?;
+        workers.push(worker);
+        threads.push(thread);
+    }
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(no_listener)?;
+    tokio::spawn(worker::accept(listener, workers, room, stop.clone()));
     for limit in statement::of_callers(&config) {
         tracing::warn!("{limit}");
     }
@@ -183,7 +186,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     prober.abort();
     drain(&config, &engine, &stop).await;
     let _ =
-        tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join()))).await;
+        tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
     Ok(())
 }
 
@@ -218,20 +221,6 @@ fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Fail
             _ => format!("{flag}: cannot listen on {address}: {error}"),
         })
     })
-}
-
-fn start_worker(
-    number: usize,
-    listener: std::net::TcpListener,
-    shared: worker::Shared,
-) -> Result<std::thread::JoinHandle<()>, Failure> {
-    let serve = move || {
-        if let Err(error) = worker::run(listener, &shared) {
-            tracing::error!(%error, "a worker could not start");
-        }
-    };
-    let started = std::thread::Builder::new().name(format!("worker-{number}")).spawn(serve);
-    started.map_err(|error| Failure::Failed(format!("no thread for a worker: {error}")))
 }
 
 /// What is guarded, by what, and where it ends: before the first request.

@@ -1,17 +1,23 @@
-//! A thread that accepts connections and serves them.
+//! Threads that serve connections, and the task that accepts them.
 //!
-//! Each worker has a runtime of its own thread: no request crosses a thread, and the workers share nothing but the
-//! listening socket, the engine and its store. There are only so many connections, and [`connection`](super::connection)
-//! bounds what each of them may do.
+//! 1. Each worker has a runtime of its own thread: no request crosses a thread, and the workers share nothing but the
+//!    engine and its store.
+//! 2. One task accepts, and hands each connection to the worker that has the fewest. If every worker accepted for
+//!    itself, the first one to wake would take all that came at once, and keep them.
+//! 3. There are only so many connections, and [`connection`](super::connection) bounds what each of them may do.
+//! 4. What was accepted is served, also when the gateway is told to stop just then.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use semel_http::Semel;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -61,33 +67,85 @@ pub struct Stop {
     pub connections: TaskTracker,
 }
 
-/// Serves until [`Stop::stopped`].
-pub fn run(listener: std::net::TcpListener, shared: &Shared) -> std::io::Result<()> {
+/// A connection that was accepted, and its place.
+#[derive(Debug)]
+struct Accepted {
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    room: OwnedSemaphorePermit,
+}
+
+/// A running worker. It ends at [`Stop::stopped`], once nobody can hand it anything more.
+#[derive(Debug)]
+pub struct Worker {
+    /// Bounded by [`Shared::room`].
+    handed: mpsc::UnboundedSender<Accepted>,
+    /// Connections that it has.
+    open: Arc<AtomicUsize>,
+}
+
+impl Worker {
+    /// Starts its thread.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no thread to give.
+    pub fn start(number: usize, shared: Shared) -> io::Result<(Worker, JoinHandle<()>)> {
+        let (handed, receiver) = mpsc::unbounded_channel();
+        let open = Arc::new(AtomicUsize::new(0));
+        let counted = open.clone();
+        let serve = move || {
+            if let Err(error) = run(receiver, &counted, &shared) {
+                tracing::error!(%error, "a worker could not start");
+            }
+        };
+        let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(serve)?;
+        Ok((Worker { handed, open }, thread))
+    }
+}
+
+fn run(
+    mut handed: mpsc::UnboundedReceiver<Accepted>,
+    open: &Arc<AtomicUsize>,
+    shared: &Shared,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::from_std(listener)?;
-        accept(&listener, shared).await;
-        drop(listener);
+        while let Some(Accepted { stream, peer, room }) = handed.recv().await {
+            let (shared, open) = (shared.clone(), open.clone());
+            let connections = shared.stop.connections.clone();
+            connections.spawn(async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => connection::serve(stream, peer.ip(), shared).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
+                open.fetch_sub(1, Ordering::Relaxed);
+                drop(room);
+            });
+        }
         shared.stop.stopped.cancelled().await;
         Ok(())
     })
 }
 
-async fn accept(listener: &TcpListener, shared: &Shared) {
+/// Accepts until [`Stop::stopping`]. Then the socket is gone, and a caller is refused instead of waiting in its queue
+/// for a gateway that is going.
+pub async fn accept(listener: TcpListener, workers: Vec<Worker>, room: Arc<Semaphore>, stop: Stop) {
     loop {
         let accepted = tokio::select! {
             biased;
-            () = shared.stop.stopping.cancelled() => return,
-            accepted = accept_one(listener, shared) => accepted,
+            () = stop.stopping.cancelled() => return,
+            accepted = accept_one(&listener, &room) => accepted,
         };
         match accepted {
-            Ok((stream, peer, room)) => {
-                let shared = shared.clone();
-                let connections = shared.stop.connections.clone();
-                connections.spawn(async move {
-                    connection::serve(stream, peer.ip(), shared).await;
-                    drop(room);
-                });
+            Ok(accepted) => {
+                let Some(worker) = workers.iter().min_by_key(|worker| worker.open.load(Ordering::Relaxed))
+                else {
+                    return;
+                };
+                worker.open.fetch_add(1, Ordering::Relaxed);
+                // Refused only by a worker that could not start, which has said so.
+                let _ = worker.handed.send(accepted);
             }
             Err(error) => {
                 // Out of file descriptors, most often: some connection has to end first.
@@ -99,12 +157,9 @@ async fn accept(listener: &TcpListener, shared: &Shared) {
 }
 
 /// Where there is no room, callers wait in the listener's queue.
-async fn accept_one(
-    listener: &TcpListener,
-    shared: &Shared,
-) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let room = shared.room.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+async fn accept_one(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<Accepted> {
+    let room = room.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    Ok((stream, peer, room))
+    Ok(Accepted { stream: stream.into_std()?, peer, room })
 }
