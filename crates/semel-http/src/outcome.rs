@@ -247,6 +247,24 @@ mod tests {
             prop_assert_eq!(Kept::decode(&kept.encode()), Ok(kept));
         }
 
+        /// A store that somebody has written to makes no second header line and no second answer.
+        #[test]
+        fn whatever_is_stored_no_header_breaks_its_line(
+            kept in kept(),
+            at in any::<prop::sample::Index>(),
+            byte in prop::sample::select(vec![b'\r', b'\n', b'\0', b':', b' ', 0x7f]),
+        ) {
+            let mut bytes = kept.encode().bytes.to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(read) = of(&bytes) {
+                for (name, value) in &read.headers {
+                    prop_assert!(!value.as_bytes().iter().any(|byte| matches!(byte, b'\r' | b'\n' | b'\0' | 0x7f)));
+                    prop_assert!(name.as_str().bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'));
+                }
+            }
+        }
+
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = of(&bytes);
