@@ -1,12 +1,13 @@
 //! Claims and settlements per second on a SQLite file.
 //!
-//! `cargo run --release -p semel-store --example throughput [SECONDS] [DIRECTORY]`
+//! `cargo run --release -p semel-store --example throughput [SECONDS] [PLACE] [CALLERS]`
 //!
 //! Each caller claims a fresh key, settles it with an outcome of 320 bytes, and goes on to the next. Printed for
 //! each number of callers: pairs a second, the latency of one pair, and the processor time of the whole process.
+//! `PLACE` is a directory, in which a new file is made for each line, or a file that the example `fill` has filled.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use semel::{
     Scope, Settlement, Store,
 };
 use semel_store::{Options, connect};
+use tempfile::TempDir;
 
 const CALLERS: [usize; 4] = [1, 8, 32, 128];
 const DAY: Duration = Duration::from_secs(86_400);
@@ -22,23 +24,32 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let mut arguments = std::env::args().skip(1);
-    let seconds = arguments.next().map_or(Ok(3), |text| text.parse())?;
-    let directory = arguments.next().unwrap_or_else(|| ".".to_owned());
+    let time = Duration::from_secs(arguments.next().map_or(Ok(3), |text| text.parse())?);
+    let place = PathBuf::from(arguments.next().unwrap_or_else(|| ".".to_owned()));
+    let callers = arguments.next().map(|text| text.parse()).transpose()?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "callers   pairs/s   p50 µs   p99 µs   max µs   processor s/s")?;
-    for callers in CALLERS {
-        let directory = tempfile::tempdir_in(&directory)?;
-        let run = run(directory.path(), callers, Duration::from_secs(seconds)).await?;
-        writeln!(out, "{callers:7} {run}")?;
+    writeln!(out, "callers   pairs/s   p50 µs   p99 µs   max µs   processor s/s   µs/pair")?;
+    for callers in callers.map_or(CALLERS.to_vec(), |callers| vec![callers]) {
+        let (store, _directory) = open(&place).await?;
+        writeln!(out, "{callers:7} {}", run(&store, callers, time).await?)?;
     }
-    replays(&mut out, Duration::from_secs(seconds), &directory).await
+    let (store, _directory) = open(&place).await?;
+    writeln!(out, "replays {}", replays(store.as_ref(), time).await?)?;
+    Ok(())
 }
 
-async fn run(directory: &Path, callers: usize, time: Duration) -> Result<String, BoxError> {
-    let url = format!("sqlite://{}/semel.db", directory.display());
+/// The file, or a new one in the directory, which lasts as long as what is given with it.
+async fn open(place: &Path) -> Result<(Arc<dyn Store>, Option<TempDir>), BoxError> {
+    let directory = place.is_dir().then(|| tempfile::tempdir_in(place)).transpose()?;
+    let file = directory.as_ref().map_or(place.to_owned(), |directory| directory.path().join("semel.db"));
+    let url = format!("sqlite://{}", file.display());
     let store = connect(&url, &Options { migrate: true, ..Options::default() }).await?.store;
+    Ok((store, directory))
+}
+
+async fn run(store: &Arc<dyn Store>, callers: usize, time: Duration) -> Result<String, BoxError> {
     let (begun, before) = (Instant::now(), processor_seconds());
-    let tasks: Vec<_> = (0..callers).map(|_| tokio::spawn(pairs(Arc::clone(&store), begun + time))).collect();
+    let tasks: Vec<_> = (0..callers).map(|_| tokio::spawn(pairs(Arc::clone(store), begun + time))).collect();
     let mut took = Vec::new();
     for task in tasks {
         took.extend(task.await??);
@@ -51,12 +62,13 @@ fn line(mut took: Vec<Duration>, elapsed: f64, processor: f64) -> String {
     took.sort();
     let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_micros();
     format!(
-        "{:9.0} {:8} {:8} {:8} {:15.2}",
+        "{:9.0} {:8} {:8} {:8} {:15.2} {:9.1}",
         took.len() as f64 / elapsed,
         at(0.5),
         at(0.99),
         at(1.0),
-        processor / elapsed
+        processor / elapsed,
+        processor / took.len() as f64 * 1e6
     )
 }
 
@@ -76,10 +88,7 @@ async fn pairs(store: Arc<dyn Store>, until: Instant) -> Result<Vec<Duration>, B
 }
 
 /// One completed key, asked for again and again.
-async fn replays(out: &mut impl Write, time: Duration, directory: &str) -> Result<(), BoxError> {
-    let directory = tempfile::tempdir_in(directory)?;
-    let url = format!("sqlite://{}/semel.db", directory.path().display());
-    let store = connect(&url, &Options { migrate: true, ..Options::default() }).await?.store;
+async fn replays(store: &dyn Store, time: Duration) -> Result<String, BoxError> {
     let first = request(&Entropy::system());
     let Claim::Acquired(lease) = store.claim(&first).await? else {
         return Err("a fresh key was taken".into());
@@ -93,9 +102,7 @@ async fn replays(out: &mut impl Write, time: Duration, directory: &str) -> Resul
         let Claim::Completed { .. } = store.claim(&again).await? else { return Err("no replay".into()) };
         took.push(begun.elapsed());
     }
-    let elapsed = begun.elapsed().as_secs_f64();
-    writeln!(out, "replays {}", line(took, elapsed, processor_seconds() - before))?;
-    Ok(())
+    Ok(line(took, begun.elapsed().as_secs_f64(), processor_seconds() - before))
 }
 
 fn request(entropy: &Entropy) -> ClaimRequest {

@@ -24,6 +24,7 @@
 //!
 //! # Limits
 //!
+//! - What is unsettled is looked for among all that runs: as many rows as there are open claims.
 //! - A claim's look-up runs on the caller's thread: some microseconds, but one wait for the disk per page that
 //!   is not in memory.
 //! - SQLite's pages carry no checksums. A page that is torn or garbage is noticed by its structure; a flipped bit

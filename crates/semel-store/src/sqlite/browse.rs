@@ -9,36 +9,48 @@ use semel::{Clock, Cursor, Entry, Filter, Key, Scope, StateName, StoreError};
 
 use super::error::{Failure, Step};
 use super::file::File;
-use super::rows::{self, COLUMNS, columns, stored};
+use super::rows::{self, COLUMNS, running, settled, stored};
 
 /// Rows in one page.
 const PAGE: u32 = 128;
 
-/// What is open, by the time from which it waits; then as every store orders it. Running rows count once their
-/// lease has lapsed; the index has their state, so the others are passed over without being read.
+/// What is open, by the time from which it waits; then as every store orders it. What runs counts once its lease has
+/// lapsed. All that runs is looked through for it, at most as many rows as there are open claims.
 pub(super) const UNSETTLED: &str = concat!(
     "SELECT ",
-    columns!(),
-    ", key, scope, open_at FROM records INDEXED BY records_open \
-     WHERE open_at >= ?1 AND (open_at > ?1 OR (key, scope) > (?2, ?3)) AND (state <> 1 OR open_at <= ?4) \
+    running!(),
+    ", key, scope, lease_until AS open_at FROM running \
+     WHERE lease_until >= ?1 AND (lease_until > ?1 OR (key, scope) > (?2, ?3)) AND lease_until <= ?4 \
+     UNION ALL SELECT ",
+    settled!(),
+    ", key, scope, since AS open_at FROM settled INDEXED BY settled_open \
+     WHERE state >= 4 AND since >= ?1 AND (since > ?1 OR (key, scope) > (?2, ?3)) \
      ORDER BY open_at, key, scope LIMIT ?5"
 );
 
-/// A range of keys, in the order of the unique index.
+/// A range of keys, in the order of the index; what runs and what is settled merged.
 pub(super) const BY_KEY: &str = concat!(
     "SELECT ",
-    columns!(),
-    ", key, scope FROM records \
-     WHERE (key, scope) > (?1, ?2) AND key < ?3 AND (?4 IS NULL OR scope = ?4) AND (?5 IS NULL OR state = ?5) \
-     ORDER BY key, scope LIMIT ?6"
+    running!(),
+    ", key, scope FROM running \
+     WHERE (key, scope) > (?1, ?2) AND key < ?3 AND (?4 IS NULL OR scope = ?4) AND (?5 IS NULL OR ?5 = 1) \
+     UNION ALL SELECT ",
+    settled!(),
+    ", key, scope FROM settled INDEXED BY settled_key \
+     WHERE key >= ?1 AND (key > ?1 OR scope > ?2) AND key < ?3 AND (?4 IS NULL OR scope = ?4) \
+     AND (?5 IS NULL OR state = ?5) ORDER BY key, scope LIMIT ?6"
 );
 
-/// The same, for what is open: few rows, wherever in the table they are.
+/// The same, for what is open: few rows, wherever among the others they are.
 pub(super) const OPEN_BY_KEY: &str = concat!(
     "SELECT ",
-    columns!(),
-    ", key, scope FROM records INDEXED BY records_open \
-     WHERE open_at IS NOT NULL AND (key, scope) > (?1, ?2) AND key < ?3 AND (?4 IS NULL OR scope = ?4) \
+    running!(),
+    ", key, scope FROM running \
+     WHERE (key, scope) > (?1, ?2) AND key < ?3 AND (?4 IS NULL OR scope = ?4) AND (?5 IS NULL OR ?5 = 1) \
+     UNION ALL SELECT ",
+    settled!(),
+    ", key, scope FROM settled INDEXED BY settled_open \
+     WHERE state >= 4 AND (key, scope) > (?1, ?2) AND key < ?3 AND (?4 IS NULL OR scope = ?4) \
      AND (?5 IS NULL OR state = ?5) ORDER BY key, scope LIMIT ?6"
 );
 

@@ -1,7 +1,14 @@
 //! Between a record and its row.
+//!
+//! What runs is a row of `running`; every other record is a row of `settled`. So a claim of a fresh key, and its
+//! settlement, each write where the pages are written anyway; only the settlement also dirties the leaf of the key
+//! index that a random key leads to.
+//!
+//! No index keeps a record out of both tables: within the write lock a record is looked for in both before it is
+//! written, and leaves the one when it goes into the other.
 
 use bytes::Bytes;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Null, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, ToSql};
 use semel::record::{Record, State};
 use semel::{Algorithm, AttemptId, Cause, Fence, Fingerprint, Key, Label, Outcome, Scope, Timestamp, Was};
@@ -9,55 +16,111 @@ use semel::{Algorithm, AttemptId, Cause, Fence, Fingerprint, Key, Label, Outcome
 /// A record, and where it is kept.
 #[derive(Debug)]
 pub(super) struct Stored {
-    pub(super) id: i64,
+    pub(super) place: Place,
     pub(super) record: Record,
 }
 
-/// The columns that [`stored`] reads, in its order. The two big ones are looked up only where they exist.
-macro_rules! columns {
+/// Where a record's row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In `running`.
+    Running,
+    /// In `settled`, under this id.
+    Settled(i64),
+}
+
+/// The columns that [`stored`] reads, in its order, of a row of `running`.
+macro_rules! running {
     () => {
-        "id, fence, attempt, spent, attempts, algorithm, digest, bound_by, doubt, first_at, since, label, \
-         state, lease_until, was, settles, not_before, replay_until, forget_at, cause, outcome_format, \
-         CASE WHEN outcome_format IS NOT NULL THEN (SELECT bytes FROM outcomes WHERE record = id) END, \
-         CASE WHEN has_input THEN (SELECT bytes FROM inputs WHERE record = id) END"
+        "NULL, fence, attempt, spent, attempts, algorithm, digest, bound_by, doubt, first_at, since, label, \
+         1, lease_until, was, settles, NULL, NULL, NULL, NULL, NULL, NULL, input"
     };
 }
-pub(super) use columns;
+pub(super) use running;
+
+/// The same of a row of `settled`.
+macro_rules! settled {
+    () => {
+        "id, fence, attempt, spent, attempts, algorithm, digest, bound_by, doubt, first_at, since, label, \
+         state, NULL, NULL, NULL, not_before, replay_until, forget_at, cause, outcome_format, outcome, input"
+    };
+}
+pub(super) use settled;
 
 /// How many they are: what a statement reads besides begins here.
 pub(super) const COLUMNS: usize = 23;
 
-/// One statement, so row, outcome and input are of one snapshot.
-pub(super) const LOAD: &str = concat!("SELECT ", columns!(), " FROM records WHERE key = ?1 AND scope = ?2");
+pub(super) const LOAD_RUNNING: &str =
+    concat!("SELECT ", running!(), " FROM running WHERE key = ?1 AND scope = ?2");
 
-/// The columns that every write sets, `?1` to `?21`. Key, scope and generated columns are not among them.
-const INSERT: &str = "INSERT INTO records (fence, attempt, spent, attempts, algorithm, digest, bound_by, doubt, \
-     first_at, since, label, has_input, state, lease_until, was, settles, not_before, replay_until, forget_at, \
-     cause, outcome_format, key, scope) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
-     ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
+/// The index leads to the key and all but surely to the scope; the scope itself decides.
+pub(super) const LOAD_SETTLED: &str =
+    concat!("SELECT ", settled!(), " FROM settled WHERE key = ?1 AND scope_hash = ?3 AND scope = ?2");
 
-const UPDATE: &str = "UPDATE records SET fence = ?1, attempt = ?2, spent = ?3, attempts = ?4, algorithm = ?5, \
-     digest = ?6, bound_by = ?7, doubt = ?8, first_at = ?9, since = ?10, label = ?11, has_input = ?12, \
-     state = ?13, lease_until = ?14, was = ?15, settles = ?16, not_before = ?17, replay_until = ?18, \
-     forget_at = ?19, cause = ?20, outcome_format = ?21 WHERE id = ?22";
+/// Both in one statement, so of one snapshot: a record that goes from one table to the other is seen in one of them.
+/// What is settled first, since that is what is asked for again.
+pub(super) const LOAD: &str = concat!(
+    "SELECT ",
+    settled!(),
+    " FROM settled WHERE key = ?1 AND scope_hash = ?3 AND scope = ?2 UNION ALL SELECT ",
+    running!(),
+    " FROM running WHERE key = ?1 AND scope = ?2 LIMIT 1"
+);
+
+/// Over the row that the record has there, if it has one: a renewal.
+const PUT_RUNNING: &str = "INSERT OR REPLACE INTO running (fence, attempt, spent, attempts, algorithm, digest, \
+     bound_by, doubt, first_at, since, label, input, key, scope, lease_until, was, settles) VALUES (?1, ?2, ?3, ?4, \
+     ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+
+const DROP_RUNNING: &str = "DELETE FROM running WHERE key = ?1 AND scope = ?2";
+
+macro_rules! into_settled {
+    () => {
+        "INTO settled (fence, attempt, spent, attempts, algorithm, digest, bound_by, doubt, first_at, since, label, \
+         input, key, scope, scope_hash, state, not_before, replay_until, forget_at, cause, outcome_format, outcome, \
+         id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
+         ?22, ?23)"
+    };
+}
+
+/// Behind all others, where the id is null.
+const ADD_SETTLED: &str = concat!("INSERT ", into_settled!());
+
+/// In the place of what the record was.
+const PUT_SETTLED: &str = concat!("INSERT OR REPLACE ", into_settled!());
+
+pub(super) const DROP_SETTLED: &str = "DELETE FROM settled WHERE id = ?1";
+
+/// Never later than it says already: what else is in the block may be due before.
+const NOTE_DUE: &str = "INSERT INTO due (block, due_at) VALUES (?1, ?2) \
+     ON CONFLICT (block) DO UPDATE SET due_at = ?2 WHERE due_at > ?2";
+
+/// So many low bits of an id tell apart the rows of one block.
+pub(super) const BLOCK_BITS: u32 = 6;
 
 /// The statements of one transaction, looked up once for all its calls.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
-    load: CachedStatement<'c>,
-    insert: CachedStatement<'c>,
-    update: CachedStatement<'c>,
-    put_outcome: CachedStatement<'c>,
+    load_running: CachedStatement<'c>,
+    load_settled: CachedStatement<'c>,
+    put_running: CachedStatement<'c>,
+    drop_running: CachedStatement<'c>,
+    add_settled: CachedStatement<'c>,
+    /// What this transaction noted last: a block, and when it is due. Only within the transaction nobody else
+    /// changes it.
+    noted: Option<(i64, i64)>,
 }
 
 impl<'c> Rows<'c> {
     pub(super) fn of(connection: &'c Connection) -> rusqlite::Result<Rows<'c>> {
         Ok(Rows {
             connection,
-            load: connection.prepare_cached(LOAD)?,
-            insert: connection.prepare_cached(INSERT)?,
-            update: connection.prepare_cached(UPDATE)?,
-            put_outcome: connection.prepare_cached(PUT_OUTCOME)?,
+            load_running: connection.prepare_cached(LOAD_RUNNING)?,
+            load_settled: connection.prepare_cached(LOAD_SETTLED)?,
+            put_running: connection.prepare_cached(PUT_RUNNING)?,
+            drop_running: connection.prepare_cached(DROP_RUNNING)?,
+            add_settled: connection.prepare_cached(ADD_SETTLED)?,
+            noted: None,
         })
     }
 
@@ -65,15 +128,20 @@ impl<'c> Rows<'c> {
         self.connection
     }
 
-    /// The record of a scope and key.
+    /// The record of a scope and key. Two statements, but one snapshot: it runs within the writer's transaction.
+    /// What runs first: a settlement needs no more than that.
     pub(super) fn load(&mut self, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
-        self.load.query_row([key.as_str(), scope.as_str()], stored).optional()
+        let (key, name) = (key.as_str(), scope.as_str());
+        match self.load_running.query_row((key, name), stored).optional()? {
+            Some(running) => Ok(Some(running)),
+            None => self.load_settled.query_row((key, name, hash(name)), stored).optional(),
+        }
     }
 
     /// Writes what a rule made of `old`.
     ///
     /// Atomic, and never over somebody else's write: it runs within the writer's `BEGIN IMMEDIATE`, in which `old`
-    /// was read.
+    /// was looked for in both tables.
     pub(super) fn save(
         &mut self,
         scope: &Scope,
@@ -81,63 +149,66 @@ impl<'c> Rows<'c> {
         old: Option<&Stored>,
         new: &Record,
     ) -> rusqlite::Result<()> {
-        let id = match old {
-            Some(old) => {
-                execute(&mut self.update, new, &[&old.id])?;
-                old.id
+        match (old.map(|old| old.place), Flat::of(&new.state)) {
+            (place, Flat::Running(columns)) => {
+                if let Some(Place::Settled(id)) = place {
+                    self.connection.prepare_cached(DROP_SETTLED)?.execute([id])?;
+                }
+                execute(&mut self.put_running, (scope, key, new), &columns.bound())
             }
-            None => {
-                execute(&mut self.insert, new, &[&key.as_str(), &scope.as_str()])?;
-                self.connection.last_insert_rowid()
+            (Some(Place::Settled(id)), Flat::Settled(columns)) => {
+                let mut put = self.connection.prepare_cached(PUT_SETTLED)?;
+                execute(&mut put, (scope, key, new), &columns.bound(&hash(scope.as_str()), &id))?;
+                self.note(id, columns.sweep_at())
             }
-        };
-        let old = old.map(|old| &old.record);
-        self.save_outcome(id, old.and_then(outcome), outcome(new))?;
-        self.save_input(id, old.and_then(|old| old.input.as_ref()), new.input.as_ref())
-    }
-
-    /// Only what has changed is written.
-    fn save_outcome(
-        &mut self,
-        id: i64,
-        old: Option<&Outcome>,
-        new: Option<&Outcome>,
-    ) -> rusqlite::Result<()> {
-        match new {
-            _ if old.map(|old| &old.bytes) == new.map(|new| &new.bytes) => Ok(()),
-            Some(new) => self.put_outcome.execute((id, new.bytes.as_ref())).map(drop),
-            None => self.connection.prepare_cached(DROP_OUTCOME)?.execute([id]).map(drop),
+            (place, Flat::Settled(columns)) => {
+                if place.is_some() {
+                    self.drop_running.execute((key.as_str(), scope.as_str()))?;
+                }
+                let new_id = Null;
+                execute(
+                    &mut self.add_settled,
+                    (scope, key, new),
+                    &columns.bound(&hash(scope.as_str()), &new_id),
+                )?;
+                self.note(self.connection.last_insert_rowid(), columns.sweep_at())
+            }
         }
     }
 
-    /// Rare: only what a completer works from has an input.
-    fn save_input(&mut self, id: i64, old: Option<&Bytes>, new: Option<&Bytes>) -> rusqlite::Result<()> {
-        match new {
-            _ if old == new => Ok(()),
-            Some(new) => self.connection.prepare_cached(PUT_INPUT)?.execute((id, new.as_ref())).map(drop),
-            None => self.connection.prepare_cached(DROP_INPUT)?.execute([id]).map(drop),
+    /// Lets the sweep find what the row will free, and when.
+    fn note(&mut self, id: i64, at: Option<i64>) -> rusqlite::Result<()> {
+        let (block, Some(at)) = (id >> BLOCK_BITS, at) else { return Ok(()) };
+        if self.noted.is_some_and(|(noted, due)| noted == block && due <= at) {
+            return Ok(());
         }
+        self.connection.prepare_cached(NOTE_DUE)?.execute((block, at))?;
+        self.noted = Some((block, at));
+        Ok(())
     }
 }
 
 /// One look at the record of a scope and key.
 pub(super) fn load(connection: &Connection, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
-    connection.prepare_cached(LOAD)?.query_row([key.as_str(), scope.as_str()], stored).optional()
+    let parameters = (key.as_str(), scope.as_str(), hash(scope.as_str()));
+    connection.prepare_cached(LOAD)?.query_row(parameters, stored).optional()
 }
 
-const PUT_OUTCOME: &str = "INSERT OR REPLACE INTO outcomes (record, bytes) VALUES (?1, ?2)";
-const PUT_INPUT: &str = "INSERT OR REPLACE INTO inputs (record, bytes) VALUES (?1, ?2)";
-pub(super) const DROP_OUTCOME: &str = "DELETE FROM outcomes WHERE record = ?1";
-pub(super) const DROP_INPUT: &str = "DELETE FROM inputs WHERE record = ?1";
+/// What stands for a scope in the index, for good: it is in the file. Two scopes may share one.
+pub(super) fn hash(scope: &str) -> i64 {
+    scope
+        .chars()
+        .fold(0, |hash, character| ((hash + i64::from(u32::from(character))) * 16_777_619) & 0x7fff_ffff)
+}
 
+/// Sets the columns that both tables have, `?1` to `?14`, and those behind them.
 fn execute(
     statement: &mut CachedStatement<'_>,
-    record: &Record,
-    place: &[&dyn ToSql],
+    (scope, key, record): (&Scope, &Key, &Record),
+    others: &[&dyn ToSql],
 ) -> rusqlite::Result<()> {
-    let flat = Flat::of(&record.state);
     let fingerprint = record.fingerprint.as_ref();
-    let columns: [&dyn ToSql; 21] = [
+    let columns: [&dyn ToSql; 14] = [
         &integer(record.fence.0),
         &record.attempt.0,
         &spent(&record.spent),
@@ -149,35 +220,37 @@ fn execute(
         &record.first_at.0,
         &record.since.0,
         &record.label.as_str(),
-        &record.input.is_some(),
-        &flat.state,
-        &flat.lease_until,
-        &flat.was,
-        &flat.settles,
-        &flat.not_before,
-        &flat.replay_until,
-        &flat.forget_at,
-        &flat.cause,
-        &flat.outcome_format,
+        &record.input.as_deref(),
+        &key.as_str(),
+        &scope.as_str(),
     ];
-    for (index, value) in columns.iter().chain(place).enumerate() {
+    for (index, value) in columns.iter().chain(others).enumerate() {
         statement.raw_bind_parameter(index + 1, value)?;
     }
     statement.raw_execute().map(drop)
 }
 
-/// A state's columns; those of other states are null.
+/// The columns that a state has in its table; those of other states are null.
+enum Flat<'a> {
+    Running(Running),
+    Settled(Settled<'a>),
+}
+
+struct Running {
+    lease_until: i64,
+    was: u8,
+    settles: bool,
+}
+
 #[derive(Default)]
-struct Flat<'a> {
+struct Settled<'a> {
     state: u8,
-    lease_until: Option<i64>,
-    was: Option<u8>,
-    settles: Option<bool>,
     not_before: Option<i64>,
     replay_until: Option<i64>,
     forget_at: Option<i64>,
     cause: Option<&'a str>,
     outcome_format: Option<u8>,
+    outcome: Option<&'a [u8]>,
 }
 
 pub(super) const RUNNING: u8 = 1;
@@ -188,39 +261,62 @@ pub(super) const DEAD: u8 = 5;
 
 impl Flat<'_> {
     fn of(state: &State) -> Flat<'_> {
-        match state {
-            State::Running { until, was, settles } => Flat {
-                state: RUNNING,
-                lease_until: Some(until.0),
-                was: Some(was_code(*was)),
-                settles: Some(*settles),
-                ..Flat::default()
-            },
-            State::Released { not_before, forget_at } => Flat {
+        Flat::Settled(match state {
+            State::Running { until, was, settles } => {
+                let running = Running { lease_until: until.0, was: was_code(*was), settles: *settles };
+                return Flat::Running(running);
+            }
+            State::Released { not_before, forget_at } => Settled {
                 state: RELEASED,
                 not_before: Some(not_before.0),
                 forget_at: Some(forget_at.0),
-                ..Flat::default()
+                ..Settled::default()
             },
-            State::Completed { outcome, replay_until, forget_at } => Flat {
+            State::Completed { outcome, replay_until, forget_at } => Settled {
                 state: COMPLETED,
                 replay_until: Some(replay_until.0),
                 forget_at: Some(forget_at.0),
                 outcome_format: outcome.as_ref().map(|outcome| outcome.format),
-                ..Flat::default()
+                outcome: outcome.as_ref().map(|outcome| outcome.bytes.as_ref()),
+                ..Settled::default()
             },
             State::Unknown { cause } => {
-                Flat { state: UNKNOWN, cause: Some(cause.as_str()), ..Flat::default() }
+                Settled { state: UNKNOWN, cause: Some(cause.as_str()), ..Settled::default() }
             }
-            State::Dead { cause } => Flat { state: DEAD, cause: Some(cause.as_str()), ..Flat::default() },
-        }
+            State::Dead { cause } => {
+                Settled { state: DEAD, cause: Some(cause.as_str()), ..Settled::default() }
+            }
+        })
     }
 }
 
-fn outcome(record: &Record) -> Option<&Outcome> {
-    match &record.state {
-        State::Completed { outcome, .. } => outcome.as_ref(),
-        _ => None,
+impl Running {
+    /// In the order of [`PUT_RUNNING`].
+    fn bound(&self) -> [&dyn ToSql; 3] {
+        [&self.lease_until, &self.was, &self.settles]
+    }
+}
+
+impl Settled<'_> {
+    /// In the order of [`ADD_SETTLED`].
+    fn bound<'b>(&'b self, hash: &'b i64, id: &'b dyn ToSql) -> [&'b dyn ToSql; 9] {
+        [
+            hash,
+            &self.state,
+            &self.not_before,
+            &self.replay_until,
+            &self.forget_at,
+            &self.cause,
+            &self.outcome_format,
+            &self.outcome,
+            id,
+        ]
+    }
+
+    /// What the column of that name holds: when there is something to free next, if ever.
+    fn sweep_at(&self) -> Option<i64> {
+        let at = if self.outcome_format.is_some() { self.replay_until } else { self.forget_at };
+        at.filter(|at| *at != Timestamp::NEVER.0)
     }
 }
 
@@ -240,7 +336,8 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
         input: row.get::<_, Option<Vec<u8>>>(22)?.map(Bytes::from),
         state: state(row)?,
     };
-    Ok(Stored { id: row.get(0)?, record })
+    let place = row.get::<_, Option<i64>>(0)?.map_or(Place::Running, Place::Settled);
+    Ok(Stored { place, record })
 }
 
 fn state(row: &Row<'_>) -> rusqlite::Result<State> {

@@ -3,8 +3,13 @@
 //! `PRAGMA user_version` is the schema's number, `PRAGMA application_id` tells Semel's files from others. Both are
 //! in the file's header and belong to the transaction.
 //!
-//! A process that already runs is not told of a migration. So a migration must leave the statements of the program
-//! before it working.
+//! A process that already runs is not told of a migration. So a migration leaves the statements of the program before
+//! it working, or makes every one of them fail: then that program writes nothing more, and says that the store is
+//! unavailable, until it is restarted as the new one. Half of them working would be the fault.
+//!
+//! Migration 2 is of the second kind: the table that schema 1 had is gone. A run that is under way in the old program
+//! meanwhile cannot be settled. Its caller gets the true answer, marked as not recorded, and the key is unknown after
+//! its lease, as after a crash.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -21,8 +26,14 @@ use crate::{ConnectError, Migrate, Migration, Options};
 /// `SEML`.
 const APPLICATION_ID: i32 = 0x5345_4d4c;
 
-const MIGRATIONS: [Migration; 1] =
-    [Migration { number: 1, name: "records", sql: include_str!("../migrations/sqlite/0001_records.sql") }];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { number: 1, name: "records", sql: include_str!("../migrations/sqlite/0001_records.sql") },
+    Migration {
+        number: 2,
+        name: "running_apart",
+        sql: include_str!("../migrations/sqlite/0002_running_apart.sql"),
+    },
+];
 
 /// The highest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;

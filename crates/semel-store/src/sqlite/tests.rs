@@ -11,8 +11,10 @@ use super::*;
 use crate::sqlite::writer::Verb;
 
 mod batches;
+mod migrated;
 mod plans;
 mod round_trip;
+mod tables;
 
 /// A new store in a directory of its own.
 struct Fresh {

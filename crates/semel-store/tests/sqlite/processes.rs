@@ -57,6 +57,7 @@ fn c45_callers_of_two_processes_execute_each_key_once_and_meet_no_lock() {
             assert!(matches!(replay(store.as_ref(), &format!("k{number}")).await, Claim::Completed { .. }));
         }
     });
+    is_sound(&place);
 }
 
 /// Case C87: what one process was told is written, every other process reads at once.
@@ -97,10 +98,18 @@ fn whatever_was_acknowledged_survives_a_kill() {
         }
     });
     drop(store);
-    let check: String = Connection::open(place.file())
-        .and_then(|file| file.query_row("PRAGMA integrity_check", [], |row| row.get(0)))
-        .expect("a check");
+    is_sound(&place);
+}
+
+/// Its structure is, and no record is in both tables or twice in one. Nothing but the write lock sees to that.
+fn is_sound(place: &Place) {
+    let file = Connection::open(place.file()).expect("a connection");
+    let check: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("a check");
     assert_eq!(check, "ok");
+    let twice =
+        "SELECT count(*) FROM (SELECT key, scope FROM running UNION ALL SELECT key, scope FROM settled)
+         GROUP BY key, scope HAVING count(*) > 1";
+    assert!(!file.prepare(twice).expect("a statement").exists([]).expect("an answer"));
 }
 
 /// The system lets the file grow no further: that is an I/O error in the commit, so nobody can say whether the

@@ -59,9 +59,9 @@ impl Verb for Bad {
 
     fn apply(&self, rows: &mut rows::Rows<'_>, _: &dyn Clock) -> rusqlite::Result<()> {
         match self {
-            Bad::Constraint => rows.connection().execute_batch("UPDATE records SET fence = NULL"),
+            Bad::Constraint => rows.connection().execute_batch("UPDATE running SET fence = NULL"),
             Bad::Panic => {
-                rows.connection().execute_batch("DELETE FROM records")?;
+                rows.connection().execute_batch("DELETE FROM running")?;
                 panic!("a verb that panics")
             }
         }
@@ -240,6 +240,6 @@ async fn a_store_that_is_dropped_finishes_what_it_accepted() {
     let dropping = tokio::task::spawn_blocking(move || drop(fresh.store));
     lock.execute_batch("COMMIT").unwrap();
     dropping.await.unwrap();
-    let kept: u32 = lock.query_row("SELECT count(*) FROM records", [], |row| row.get(0)).unwrap();
+    let kept: u32 = lock.query_row("SELECT count(*) FROM running", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 1);
 }
