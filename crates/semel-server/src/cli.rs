@@ -39,6 +39,11 @@ pub enum Command {
     Sweep(Sweep),
     /// Bring a store's schema up to date
     Migrate(Migrate),
+    /// See what retries do to a payment service, and what a gateway in front of it changes: half a minute
+    Demo(Demo),
+    /// What `semel demo` starts
+    #[command(hide = true)]
+    DemoChild(DemoChild),
 }
 
 /// `semel gateway`.
@@ -189,6 +194,57 @@ pub struct Migrate {
     /// Print the SQL and change nothing
     #[arg(long)]
     pub print: bool,
+}
+
+/// `semel demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How many orders
+    #[arg(long, value_name = "NUMBER", default_value_t = 240, value_parser = clap::value_parser!(u32).range(10..=2000))]
+    pub orders: u32,
+    /// Brings the orders of an earlier demo back [default: another one each time]
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// Give up after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// Leave the gateway's file, its store, its log and the ledgers in this directory, which must be empty
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// The figures as JSON, on standard output; the progress goes to standard error
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `semel demo-child`.
+#[derive(Debug, Args)]
+pub struct DemoChild {
+    /// Which one.
+    #[command(subcommand)]
+    pub part: DemoPart,
+}
+
+/// The children of a demo.
+#[derive(Debug, Subcommand)]
+pub enum DemoPart {
+    /// The payment service
+    Service {
+        /// Where it listens
+        #[arg(long)]
+        listen: std::net::SocketAddr,
+        /// Of the demo
+        #[arg(long)]
+        seed: u64,
+        /// Of the demo
+        #[arg(long)]
+        orders: u32,
+    },
+    /// The gateway
+    Gateway {
+        /// Its file
+        #[arg(long)]
+        config: PathBuf,
+    },
 }
 
 fn state(text: &str) -> Result<semel::StateName, String> {

@@ -11,6 +11,7 @@ mod admin;
 mod check_config;
 mod cli;
 mod config;
+mod demo;
 mod failpoint;
 mod gateway;
 mod log;
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
         cli::Command::Resolve(args) => operator::run(operator::resolve(args)),
         cli::Command::Sweep(args) => operator::run(operator::sweep(args)),
         cli::Command::Migrate(args) => operator::run(operator::migrate(args)),
+        cli::Command::Demo(args) => demo::run(args),
+        cli::Command::DemoChild(args) => demo::child(args),
     };
     match done {
         Ok(()) | Err(Failure::Unread) => ExitCode::SUCCESS,
