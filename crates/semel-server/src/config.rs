@@ -25,7 +25,7 @@ mod tls;
 mod words;
 
 pub use contract::Contract;
-pub use effective::Effective;
+pub use effective::{Effective, without_password};
 pub use principals::{Callers, KeySource, Location, PrincipalEntry, Proxy, Tokens};
 pub use probe::{Piece, ProbeConfig, Template};
 #[cfg(feature = "tls")]

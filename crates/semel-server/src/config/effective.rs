@@ -78,7 +78,7 @@ impl Config {
         let proxies: Vec<_> = self.trusted_proxies.networks().iter().map(ToString::to_string).collect();
         let mut effective = BTreeMap::from([
             ("listen", json!(self.listen.to_string())),
-            ("store", json!(self.store)),
+            ("store", json!(without_password(&self.store))),
             ("admin", json!(self.admin.to_string())),
             ("service", json!(self.service)),
             ("trusted_proxies", json!(proxies)),
@@ -123,4 +123,28 @@ impl RouteConfig {
 
 fn written(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// A store's URL as it may be shown.
+pub fn without_password(store: &str) -> String {
+    match url::Url::parse(store) {
+        Ok(mut url) if url.password().is_some() => {
+            let _ = url.set_password(Some("***"));
+            url.to_string()
+        }
+        _ => store.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stores_password_is_not_shown() {
+        assert_eq!(without_password("postgres://user:secret@h/x?a=1"), "postgres://user:***@h/x?a=1");
+        for text in ["sqlite://semel.db", "memory:", "postgres://user@h/x", "nonsense"] {
+            assert_eq!(without_password(text), text);
+        }
+    }
 }

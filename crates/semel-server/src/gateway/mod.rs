@@ -59,7 +59,6 @@ use cors::Cors;
 use forward::{Connectors, Forward};
 use jwks::Fetching;
 use page::Page;
-use policy::Policy;
 use probe::Questions;
 use tls::Acceptor;
 use worker::Worker;
@@ -179,7 +178,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     for limit in statement::of_callers(&config) {
         tracing::warn!("{limit}");
     }
-    announce(&statement, &Policy::new(&config, None), address, tls.is_some(), admin_address);
+    announce(&statement, address, tls.is_some(), admin_address);
 
     wait_for_signal().await;
     sweeper.abort();
@@ -224,15 +223,16 @@ fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Fail
 }
 
 /// What is guarded, by what, and where it ends: before the first request.
-fn announce(statement: &Statement, policy: &Policy, listen: SocketAddr, secure: bool, admin: SocketAddr) {
+fn announce(statement: &Statement, listen: SocketAddr, secure: bool, admin: SocketAddr) {
     let said = serde_json::to_string(statement).unwrap_or_default();
     tracing::info!(%listen, %admin, gateway = said, "ready");
     if io::IsTerminal::is_terminal(&io::stderr()) {
         let scheme = if secure { "https" } else { "http" };
         eprintln!(
-            "semel: {scheme}://{listen} guards {}, admin on http://{admin}\n\n{}",
+            "semel: {scheme}://{listen} guards {}, admin on http://{admin}\n\n{}\nCallers read it at {}\n",
             statement.upstream,
-            policy.text()
+            statement.text(),
+            page::POLICY_PATH
         );
     }
 }

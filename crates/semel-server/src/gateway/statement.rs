@@ -4,7 +4,7 @@
 use semel_http::Principal;
 use serde::Serialize;
 
-use crate::config::{Callers, Config, Effective, KeyPolicy, RouteConfig};
+use crate::config::{Callers, Config, Effective, KeyPolicy, RouteConfig, without_password};
 use crate::values::{Size, Span};
 
 /// The running configuration, as its operators need to know it.
@@ -47,6 +47,22 @@ impl Statement {
             routes: config.routes.iter().map(RouteConfig::effective).collect(),
             limits: limits(config, shared),
         }
+    }
+
+    /// For whoever starts it in a terminal.
+    pub fn text(&self) -> String {
+        let shared = if self.store_shared { "shared" } else { "for this gateway alone" };
+        let lines = [
+            ("guarded", format!("{}; a key is {}", self.guarded, self.key)),
+            ("routes", self.routes.len().to_string()),
+            ("scope", self.scope.clone()),
+            ("store", format!("{}, {shared}", self.store)),
+            ("unknown", self.on_unknown.to_owned()),
+            ("kept", format!("replayed for {}, remembered for {}", self.replay_for, self.remember_for)),
+        ];
+        let lines = lines.map(|(name, value)| format!("  {name:<8} {value}\n")).concat();
+        let limits = self.limits.iter().map(|limit| format!("  - {limit}\n"));
+        format!("{lines}\nWhere the guarantees end:\n{}", limits.collect::<String>())
     }
 }
 
@@ -123,14 +139,4 @@ fn limits(config: &Config, shared: bool) -> Vec<String> {
         Span(config.otherwise.policy.remember_for)
     ));
     limits
-}
-
-fn without_password(store: &str) -> String {
-    match url::Url::parse(store) {
-        Ok(mut url) if url.password().is_some() => {
-            let _ = url.set_password(Some("***"));
-            url.to_string()
-        }
-        _ => store.to_owned(),
-    }
 }
