@@ -88,6 +88,7 @@ mod verdict;
 mod weak;
 
 pub use semel::BoxError;
+use semel::observe::Metric;
 
 pub use auth_check::AuthCheck;
 pub use body::{Body, BodyLimits};
@@ -121,14 +122,17 @@ pub use verdict::Statuses;
 #[doc = include_str!("../../../docs/layer.md")]
 struct Page;
 
-/// Names and meanings of this crate's metrics, for whoever installs a recorder.
-pub const METRICS: &[(&str, &str)] = &[
-    ("semel_unguarded_total", "Requests of a guarded method without a key."),
-    (
+/// What this crate counts beside the engine, for whoever installs a recorder.
+pub const METRICS: &[Metric] = &[
+    Metric::counter(
+        "semel_refused_total",
+        "Requests refused before any claim, by result, surface and route.",
+    ),
+    Metric::counter("semel_unguarded_total", "Requests of a guarded method without a key."),
+    Metric::counter(
         "semel_untrusted_headers_total",
         "Headers that say who calls, taken off since no trusted proxy sent them.",
     ),
-    ("semel_bypassed_total", "Requests that passed by unguarded while the store was away."),
-    ("semel_observed_total", "Requests that were watched in observe mode, by what would have been."),
-    ("semel_weak_keys_total", "Guarded requests whose key is short, or only the time."),
+    Metric::counter("semel_observed_total", "Requests watched in observe mode, by what would have been."),
+    Metric::counter("semel_weak_keys_total", "Guarded requests whose key is short, or only the time."),
 ];

@@ -136,11 +136,9 @@ async fn claimed(
         Ok(fingerprint) => fingerprint,
         Err(error) => return Refusal::Incomparable(error).result(),
     };
-    let operation = Operation::new(scope, key, fingerprint, options.policy.clone()).label(request::label(
-        settings,
-        &head.method,
-        &head.uri,
-    ));
+    let operation = Operation::new(scope, key, fingerprint, options.policy.clone())
+        .label(request::label(settings, &head.method, &head.uri))
+        .meters(settings.meters.clone());
     // The answer's head never came: whether it took effect is not known.
     let run = async |_| (verdict.await.unwrap_or(Verdict::Unknown(Cause::CUT)), ());
     answer::result(&engine.once(operation, move |lease| Box::pin(run(lease))).await)

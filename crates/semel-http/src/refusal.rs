@@ -93,6 +93,9 @@ impl Refusal {
 
     fn log(&self, settings: &Settings, parts: &Parts) {
         let result = self.result();
+        let (surface, route) = (settings.options.surface, settings.route());
+        metrics::counter!("semel_refused_total", "result" => result, "surface" => surface, "route" => route)
+            .increment(1);
         let label = request::label(settings, &parts.method, &parts.uri);
         tracing::info!(target: "semel::decision", result, label = label.as_str(), reason = %self);
     }

@@ -95,6 +95,15 @@ impl Routes {
         self.0.believed.remove_untrusted(parts);
     }
 
+    /// Shows each route's metrics at nought, before its first request: with the recorder that is installed now.
+    pub fn register_metrics(&self) {
+        let Table { routes, otherwise, .. } = &*self.0;
+        routes.iter().chain([otherwise]).for_each(|settings| settings.meters.register());
+        for name in ["semel_unguarded_total", "semel_untrusted_headers_total", "semel_weak_keys_total"] {
+            metrics::counter!(name).increment(0);
+        }
+    }
+
     /// The routes, in their order.
     #[must_use]
     pub fn routes(&self) -> &[Arc<Settings>] {

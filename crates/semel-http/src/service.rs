@@ -235,6 +235,7 @@ impl Guard {
         let policy = settings.options.policy.clone();
         let operation = Operation::new(scope.clone(), settings.stored(&key), fingerprint, policy)
             .label(request::label(&settings, &parts.method, &parts.uri))
+            .meters(settings.meters.clone())
             .wait(wait.unwrap_or_default());
         let operation = with_options(operation, &settings, subject, &key);
         let asked = Asked {
@@ -288,7 +289,8 @@ fn with_options(operation: Operation, settings: &Arc<Settings>, subject: Subject
     }
 }
 
-/// The store is away, and the route says that this is no reason to refuse (H9): unguarded, marked and counted.
+/// The store is away, and the route says that this is no reason to refuse (H9): unguarded and marked. The engine has
+/// counted it.
 async fn bypass<S, RB>(
     settings: &Settings,
     inner: S,
@@ -301,7 +303,6 @@ where
     RB: HttpBody<Data = Bytes> + Send + 'static,
     RB::Error: Into<BoxError>,
 {
-    metrics::counter!("semel_bypassed_total").increment(1);
     let label = request::label(settings, &parts.method, &parts.uri);
     tracing::warn!(target: "semel::decision", result = "bypass", label = label.as_str(), %error);
     let mut response = pass_by(inner, parts, body.into()).await?;

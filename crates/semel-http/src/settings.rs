@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
+use semel::observe::Meters;
 use semel::{Entropy, Key, KeyError, Policy, PolicyError, Probe};
 use tokio::sync::Semaphore;
 
@@ -47,11 +48,17 @@ pub enum KeyPolicy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteName(pub Arc<str>);
 
+/// The name of what matches no route, and of a route without a name, in metrics.
+const OTHERWISE: &str = "otherwise";
+
 /// What can be chosen. Start from [`Options::new`] and change what differs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The route's name, if it has one: in the [`RouteName`] of its requests.
+    /// The route's name, if it has one: in the [`RouteName`] of its requests, and a label of its metrics, where one
+    /// without is `otherwise`.
     pub name: Option<Arc<str>>,
+    /// Which surface this is, a label of its metrics. `layer`.
+    pub surface: &'static str,
     /// Which host the route is for, without a port. Every host.
     pub host: Option<String>,
     /// Which paths the route is for. Every path.
@@ -121,6 +128,7 @@ pub struct Settings {
     pub(crate) entropy: Entropy,
     /// Places for requests that are watched at once.
     pub(crate) watched: Arc<Semaphore>,
+    pub(crate) meters: Arc<Meters>,
 }
 
 /// Why options do not fit together.
@@ -195,6 +203,7 @@ impl Options {
     pub fn new(policy: impl Into<Arc<Policy>>) -> Options {
         Options {
             name: None,
+            surface: "layer",
             host: None,
             pattern: Pattern::any(),
             service: "default".to_owned(),
@@ -251,6 +260,9 @@ impl Settings {
         }
         let scopes = Scopes::new(&options).map_err(SettingsError::Service)?;
         let describedby = describedby(&options.policy_link)?;
+        // What is only watched is nobody's claim.
+        let surface = if options.observe { "observe" } else { options.surface };
+        let meters = Meters::new(surface, route(&options)).letting_by(options.bypass && !options.observe);
         Ok(Settings {
             options,
             scopes,
@@ -258,6 +270,7 @@ impl Settings {
             weak: Arc::default(),
             entropy: Entropy::system(),
             watched: Arc::new(Semaphore::new(observe::WATCHED_MAX)),
+            meters: Arc::new(meters),
         })
     }
 
@@ -274,6 +287,11 @@ impl Settings {
         self.options.key != KeyPolicy::Natural && request::is_guarded(&self.options.methods, parts)
     }
 
+    /// The label of the route's metrics.
+    pub(crate) fn route(&self) -> Arc<str> {
+        route(&self.options)
+    }
+
     /// What stands in the store for a key.
     pub(crate) fn stored(&self, key: &Key) -> Key {
         match &self.options.key_secret {
@@ -281,6 +299,10 @@ impl Settings {
             None => key.clone(),
         }
     }
+}
+
+fn route(options: &Options) -> Arc<str> {
+    options.name.clone().unwrap_or_else(|| OTHERWISE.into())
 }
 
 fn check_names(names: &[HeaderName]) -> Result<(), SettingsError> {

@@ -41,6 +41,19 @@ pub struct Admin {
 
 const CONNECTIONS_MAX: usize = 64;
 
+impl Admin {
+    /// Why it is not ready, if it is not.
+    pub async fn unready(&self) -> Option<String> {
+        if self.stopping.is_cancelled() {
+            return Some("stopping".to_owned());
+        }
+        if self.verifier.as_ref().is_some_and(|verifier| !verifier.has_keys()) {
+            return Some("the keys of tokens could not be fetched yet (--jwks)".to_owned());
+        }
+        self.engine.check().await.err().map(|error| error.to_string())
+    }
+}
+
 /// Serves until the gateway is gone: readiness must say "no" while it stops.
 pub async fn serve(listener: TcpListener, admin: Admin) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -81,13 +94,7 @@ async fn answer(request: Request<Incoming>, admin: Admin) -> Result<Response<Ful
 
 /// Ready, and what for: the same statement that the gateway makes at start.
 async fn ready(admin: &Admin) -> Response<Full<Bytes>> {
-    let reason = if admin.stopping.is_cancelled() {
-        Some("stopping".to_owned())
-    } else if admin.verifier.as_ref().is_some_and(|verifier| !verifier.has_keys()) {
-        Some("the keys of tokens could not be fetched yet (--jwks)".to_owned())
-    } else {
-        admin.engine.check().await.err().map(|error| error.to_string())
-    };
+    let reason = admin.unready().await;
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let text =
         serde_json::json!({ "ready": reason.is_none(), "reason": reason, "gateway": *admin.statement });

@@ -102,12 +102,13 @@ fn metrics_count_each_decision_once() {
     gateway.call(&Call::new("POST", "/charges"));
     let text = gateway.admin("/metrics").text();
     for line in [
-        "semel_claims_total{result=\"run\"} 2",
-        "semel_claims_total{result=\"replay\"} 2",
-        "semel_claims_total{result=\"mismatch\"} 1",
+        "semel_claims_total{result=\"run\",surface=\"gateway\",route=\"otherwise\"} 2",
+        "semel_claims_total{result=\"replay\",surface=\"gateway\",route=\"otherwise\"} 2",
+        "semel_claims_total{result=\"mismatch\",surface=\"gateway\",route=\"otherwise\"} 1",
         "semel_settlements_total{how=\"completed\"} 1",
         "semel_settlements_total{how=\"released\"} 1",
-        "semel_running 0",
+        "semel_running{surface=\"gateway\",route=\"otherwise\"} 0",
+        "semel_duplicates_total{surface=\"gateway\",route=\"otherwise\"} 2",
     ] {
         assert!(text.lines().any(|found| found == line), "no {line:?} in\n{text}");
     }

@@ -36,13 +36,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::environment::Entropy;
-use crate::observe;
+use crate::observe::spikes::{Seen, Spikes};
+use crate::observe::{Decided, EngineMeters, Meters};
 use crate::store::{Cause, Claim, Lease, Outcome, Store, StoreError, Was};
 
 mod age;
 mod attempt;
 mod bounds;
 mod claim;
+mod open;
 mod operation;
 mod patience;
 mod probe;
@@ -55,6 +57,7 @@ use claim::Unclaimed;
 
 pub use age::Age;
 pub use bounds::Bounds;
+pub use open::{Open, Waiting};
 pub use operation::Operation;
 pub use patience::Patience;
 pub use probe::{Asked, Probe, Probed, Probing};
@@ -75,6 +78,10 @@ pub struct Engine {
     asking: TaskTracker,
     /// Places for those that wait for another attempt.
     waiters: Arc<Semaphore>,
+    meters: Arc<EngineMeters>,
+    /// Of operations that come with none of their own.
+    otherwise: Arc<Meters>,
+    pub(crate) spikes: Arc<Spikes>,
     /// No new work.
     stopping: CancellationToken,
     /// Park what still runs.
@@ -186,6 +193,9 @@ impl Engine {
             unsettled: TaskTracker::new(),
             asking: TaskTracker::new(),
             waiters: wait::places(Bounds::default()),
+            meters: Arc::default(),
+            otherwise: Arc::new(Meters::new("engine", "")),
+            spikes: Arc::default(),
             stopping: CancellationToken::new(),
             parking: CancellationToken::new(),
         }
@@ -222,11 +232,11 @@ impl Engine {
         T: Send + 'static,
     {
         if self.stopping.is_cancelled() {
-            observe::decided("stopping");
+            self.meters_of(&operation).decided(Decided::Stopping);
             return Answer::Stopping;
         }
         let Some(place) = self.scopes.enter(&operation.scope) else {
-            observe::decided("too_many");
+            self.meters_of(&operation).decided(Decided::TooMany);
             return Answer::TooMany;
         };
         let (reply, answer) = oneshot::channel();
@@ -268,40 +278,72 @@ impl Engine {
         T: Send + 'static,
     {
         let place = Arc::new(place);
-        let (result, answer) = match self.claim(&operation, &place, &mut reply).await {
+        let (decided, seen, answer) = match self.claim(&operation, &place, &mut reply).await {
             // The time to stop in is over, and nothing has run yet: nothing begins that could only be parked.
             Ok(Claim::Acquired(lease)) if self.parking.is_cancelled() => {
                 self.give_back(lease, &operation.policy).await;
-                ("stopping", Answer::Stopping)
+                (Decided::Stopping, Seen::First, Answer::Stopping)
             }
             // What was known is forgotten, and the key is too old to be new.
             Ok(Claim::Acquired(lease)) if operation.never_new && age::is_first(&lease) => {
                 self.give_back(lease, &operation.policy).await;
-                ("out_of_age", Answer::OutOfAge)
+                (Decided::OutOfAge, Seen::First, Answer::OutOfAge)
             }
             Ok(Claim::Acquired(lease)) => {
-                observe::decided("run");
-                if lease.was == Was::New {
+                let is_new = lease.was == Was::New;
+                self.saw(&operation, Decided::Run, if is_new { Seen::First } else { Seen::Again });
+                if is_new {
                     place.counts_new();
                 }
                 return Attempt::new(self, lease, operation, reply).run(run).await;
             }
             Ok(Claim::Completed { outcome, age, attempts }) => {
-                ("replay", Answer::Replay { outcome, age, attempts })
+                (Decided::Replay, Seen::Replay { age }, Answer::Replay { outcome, age, attempts })
             }
-            Ok(Claim::InFlight { retry_after, age }) => ("in_flight", Answer::InFlight { retry_after, age }),
-            Ok(Claim::Mismatch { .. }) => ("mismatch", Answer::Mismatch),
-            Ok(Claim::Unknown { cause, age, .. }) => ("unknown", Answer::Unknown { cause, age }),
-            Ok(Claim::Dead { cause, age, .. }) => ("dead", Answer::Dead { cause, age }),
-            Ok(Claim::Forgotten { age }) => ("late", Answer::Forgotten { age }),
+            Ok(Claim::InFlight { retry_after, age }) => {
+                (Decided::InFlight, Seen::InFlight, Answer::InFlight { retry_after, age })
+            }
+            Ok(Claim::Mismatch { .. }) => (Decided::Mismatch, Seen::Mismatch, Answer::Mismatch),
+            Ok(Claim::Unknown { cause, age, .. }) => {
+                (Decided::Unknown, Seen::Waiting, Answer::Unknown { cause, age })
+            }
+            Ok(Claim::Dead { cause, age, .. }) => (Decided::Dead, Seen::Waiting, Answer::Dead { cause, age }),
+            Ok(Claim::Forgotten { age }) => (Decided::Late, Seen::Late, Answer::Forgotten { age }),
             Ok(Claim::Moved) => {
-                ("unavailable", Answer::Unavailable(StoreError::Refused("a run was told Moved".into())))
+                let error = StoreError::Refused("a run was told Moved".into());
+                (Decided::Unavailable, Seen::First, Answer::Unavailable(error))
             }
-            Err(Unclaimed::OutOfAge) => ("out_of_age", Answer::OutOfAge),
-            Err(Unclaimed::Store(error)) => ("unavailable", Answer::Unavailable(error)),
+            Err(Unclaimed::OutOfAge) => (Decided::OutOfAge, Seen::First, Answer::OutOfAge),
+            Err(Unclaimed::Store(error)) => (Decided::Unavailable, Seen::First, Answer::Unavailable(error)),
         };
-        observe::decided(result);
+        self.saw(&operation, decided, seen);
         let _ = reply.send(answer);
+    }
+
+    /// Counts a decision, once.
+    fn saw(&self, operation: &Operation, decided: Decided, seen: Seen) {
+        let meters = self.meters_of(operation);
+        meters.decided(decided);
+        match seen {
+            Seen::First | Seen::Mismatch => {}
+            Seen::Replay { age } => {
+                meters.duplicate();
+                meters.replayed(age);
+            }
+            _ => meters.duplicate(),
+        }
+        self.spikes.saw(&operation.scope, &operation.key, seen);
+    }
+
+    fn meters_of<'a>(&'a self, operation: &'a Operation) -> &'a Meters {
+        operation.meters.as_deref().unwrap_or(&self.otherwise)
+    }
+
+    /// Shows what this engine counts at nought, before anything has happened: an alert looks at what rises, and what
+    /// appears with its first event has not risen.
+    pub fn register_metrics(&self) {
+        self.meters.register();
+        self.spikes.register();
     }
 }
 

@@ -47,7 +47,8 @@ pub mod store;
 pub mod testing;
 
 pub use engine::{
-    Age, Answer, Asked, Bounds, Engine, Operation, Patience, Probe, Probed, Probing, Resolved, Verdict,
+    Age, Answer, Asked, Bounds, Engine, Open, Operation, Patience, Probe, Probed, Probing, Resolved, Verdict,
+    Waiting,
 };
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};
 pub use fingerprint::{Algorithm, Fingerprint};

@@ -32,6 +32,7 @@ fn settings(
 ) -> Result<Arc<Settings>, String> {
     let mut options = Options::new(contract.policy.clone());
     options.name = route.map(RouteConfig::name);
+    options.surface = "gateway";
     if let Some(route) = route {
         options.pattern = route.pattern.clone();
         options.host.clone_from(&route.host);

@@ -15,9 +15,10 @@ use semel::BoxError;
 use semel_http::{Body, NotSent, RouteName, remove_hop_by_hop};
 use tower_service::Service;
 
+use super::telemetry::{Class, Timing};
 use super::tls::Connector;
 use super::upstream::{Arriving, Connections, SendError};
-use crate::config::{Config, Contract};
+use crate::config::{Config, Contract, RouteConfig};
 
 /// Sends each request on, once, to the service of its route.
 #[derive(Debug, Clone)]
@@ -33,6 +34,7 @@ struct Target {
     /// How long the caller of a request that is not guarded waits for the head of its response, once its body stands
     /// still. A guarded one is listened to for longer than its caller waits, which is the engine's business.
     unguarded_within: Duration,
+    timing: Timing,
 }
 
 /// How services are reached over TLS: one for each file of authorities, one for those of this system.
@@ -82,14 +84,19 @@ impl Forward {
     /// With connections of its own; routes to the same service share them.
     pub fn new(config: &Config, connectors: &Connectors) -> Forward {
         let mut all = HashMap::new();
-        let mut target = |contract: &Contract| {
+        let mut target = |contract: &Contract, route: Arc<str>| {
             let connections = all
                 .entry((contract.upstream.clone(), contract.upstream_http, contract.upstream_ca.clone()))
                 .or_insert_with(|| connectors.connections(contract, config.upstream_idle));
-            Target { connections: connections.clone(), unguarded_within: contract.upstream_timeout }
+            Target {
+                connections: connections.clone(),
+                unguarded_within: contract.upstream_timeout,
+                timing: Timing::new(route),
+            }
         };
-        let otherwise = target(&config.otherwise);
-        let routes = config.routes.iter().map(|route| (route.name(), target(&route.contract))).collect();
+        let otherwise = target(&config.otherwise, "otherwise".into());
+        let of_route = |route: &RouteConfig| (route.name(), target(&route.contract, route.name()));
+        let routes = config.routes.iter().map(of_route).collect();
         Forward { otherwise, routes: Arc::new(routes) }
     }
 
@@ -106,11 +113,14 @@ impl Forward {
             request.headers_mut().remove(header::CONNECTION);
         }
         let asked_to_switch = request.headers().contains_key(header::UPGRADE);
+        let begun = Instant::now();
         let sent = if is_guarded {
-            target.connections.send(request).await
+            Ok(target.connections.send(request).await)
         } else {
-            target.send_within(request).await?
+            target.send_within(request).await
         };
+        target.timing.ended(class(&sent), begun.elapsed());
+        let sent = sent?;
         let mut response = sent.map_err(|error| match error {
             SendError::NotSent { .. } | SendError::Refused { .. } => BoxError::from(NotSent::new(error)),
             SendError::Cut(_) => error.into(),
@@ -134,6 +144,15 @@ impl Forward {
             headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         }
         Ok(response)
+    }
+}
+
+fn class(sent: &Result<SendResult, TooLate>) -> Class {
+    match sent {
+        Ok(Ok(response)) => Class::Status(response.status()),
+        Ok(Err(SendError::NotSent { .. } | SendError::Refused { .. })) => Class::NotSent,
+        Ok(Err(SendError::Cut(_))) => Class::Cut,
+        Err(TooLate(_)) => Class::Late,
     }
 }
 

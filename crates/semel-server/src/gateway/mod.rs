@@ -14,8 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics_exporter_prometheus::PrometheusBuilder;
-use semel::{Engine, Entropy};
+use semel::{Engine, Entropy, Swept};
 use semel_http::{Routes, SemelLayer};
 use semel_store::Connected;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -47,6 +46,7 @@ mod stall;
 mod statement;
 mod streams;
 mod switch;
+mod telemetry;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 mod tunnel;
@@ -113,12 +113,12 @@ pub fn checked(settings: Settings) -> Result<Checked, Failure> {
 
 async fn serve(checked: Checked) -> Result<(), Failure> {
     let Checked { config, routes, connectors, questions, tls, admin_token } = checked;
-    let metrics = PrometheusBuilder::new().install_recorder();
-    let metrics = metrics.map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
-    describe_metrics();
+    let metrics = telemetry::install().map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
     let store = open(&config).await?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
     let engine = engine.with_bounds(config.bounds);
+    engine.register_metrics();
+    routes.register_metrics();
     let statement = Arc::new(Statement::new(&config, store.shared));
     let listener = listen(config.listen.0, "--listen")?;
     let admin_listener = listen(config.admin.0, "--admin")?;
@@ -134,7 +134,8 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     };
     let admin_address = admin_listener.local_addr().unwrap_or(config.admin.0);
     let admin_listener = tokio::net::TcpListener::from_std(admin_listener).map_err(no_listener)?;
-    tokio::spawn(admin::serve(admin_listener, admin));
+    tokio::spawn(admin::serve(admin_listener, admin.clone()));
+    tokio::spawn(telemetry::watch_for_ever(admin));
     let sweeper = tokio::spawn(sweep_for_ever(engine.clone()));
     if let Some(tokens) = config.tokens.clone() {
         let fetching = Fetching::start(tokens, config.upstream_idle).await.map_err(Failure::Failed)?;
@@ -187,17 +188,6 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let _ =
         tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
     Ok(())
-}
-
-/// What each metric means, for whoever reads `/metrics`.
-fn describe_metrics() {
-    for (name, meaning) in semel::observe::METRICS.iter().chain(semel_http::METRICS) {
-        if name.ends_with("_total") {
-            metrics::describe_counter!(*name, *meaning);
-        } else {
-            metrics::describe_gauge!(*name, *meaning);
-        }
-    }
 }
 
 /// Opens the store, and brings its schema up to date unless told not to.
@@ -277,15 +267,24 @@ async fn drain(config: &Config, engine: &Engine, stop: &worker::Stop) {
 async fn sweep_for_ever(engine: Engine) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
-        loop {
+        let mut swept = Swept::default();
+        let ended = loop {
             match engine.sweep(SWEEP_LIMIT).await {
-                Ok(swept) if swept.total() >= SWEEP_LIMIT => {}
-                Ok(_) => break,
+                Ok(piece) => {
+                    swept.outcomes = swept.outcomes.saturating_add(piece.outcomes);
+                    swept.records = swept.records.saturating_add(piece.records);
+                    if piece.total() < SWEEP_LIMIT {
+                        break true;
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "sweep");
-                    break;
+                    break false;
                 }
             }
+        };
+        if ended {
+            telemetry::swept(swept);
         }
     }
 }

@@ -25,6 +25,7 @@ use super::connection;
 use super::cors::Cors;
 use super::forward::Forward;
 use super::page::Page;
+use super::telemetry::Connected;
 use super::tls::Acceptor;
 
 /// Connections of all workers together.
@@ -115,6 +116,7 @@ fn run(
             let (shared, open) = (shared.clone(), open.clone());
             let connections = shared.stop.connections.clone();
             connections.spawn(async move {
+                let _connected = Connected::begin();
                 match TcpStream::from_std(stream) {
                     Ok(stream) => connection::serve(stream, peer.ip(), shared).await,
                     Err(error) => tracing::warn!(%error, "a connection could not be served"),

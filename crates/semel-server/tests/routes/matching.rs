@@ -149,7 +149,7 @@ fn c81_with_the_store_away_only_a_route_that_says_so_lets_requests_by() {
             answer.text()
         );
     }
-    assert_eq!(crate::assert::metric(&gateway, "semel_bypassed_total", ""), 2.0);
+    assert_eq!(crate::assert::metric(&gateway, "semel_claims_total", "\"bypass\""), 2.0);
     refused(&gateway.call(&post("/closed", "k")), 503, "store-unavailable", true, "unknown");
     drop(lock);
     assert_eq!(gateway.call(&post("/open", "l")).header("semel-guarded"), None);

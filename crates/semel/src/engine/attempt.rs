@@ -12,7 +12,6 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::claim::not_run;
 use super::{Answer, Engine, Operation, Verdict};
-use crate::observe;
 use crate::policy::Policy;
 use crate::retry::Backoff;
 use crate::store::{Cause, Lease, Settlement, StoreError, View};
@@ -51,11 +50,14 @@ impl<T: Send + 'static> Attempt<T> {
         F: FnOnce(Lease) -> Fut + Send + 'static,
         Fut: Future<Output = (Verdict, T)> + Send + 'static,
     {
-        let _running = observe::Running::begin();
+        let _running = self.engine.meters_of(&self.operation).begin();
+        let begun = Instant::now();
         let lease = self.lease.clone();
         // The run's own state is dropped with it, so nobody sees what a panic left half done.
         let run = AssertUnwindSafe(async move { run(lease).await }).catch_unwind();
-        match self.attend(run).await {
+        let ended = self.attend(run).await;
+        self.engine.spikes.ran(&self.lease.scope, begun.elapsed());
+        match ended {
             Ended::Verdict(verdict, value) => {
                 let settlement = settlement(verdict, &self.operation.policy);
                 self.settle(&settlement, |lease, recorded| Answer::Ran { value, lease, recorded }).await;
@@ -112,7 +114,7 @@ impl<T: Send + 'static> Attempt<T> {
             Ok(()) => self.answer(answer(lease, true)),
             Err(StoreError::LeaseLost | StoreError::Refused(_)) => self.lost().await,
             Err(error) => {
-                observe::unrecorded();
+                self.engine.meters.unrecorded();
                 self.answer(answer(lease.clone(), false));
                 if error.is_transient() {
                     let within = self.operation.policy.late_answer_for;
@@ -124,7 +126,7 @@ impl<T: Send + 'static> Attempt<T> {
 
     /// Another attempt owns the record: what it says is the answer.
     async fn lost(mut self) {
-        observe::lease_lost();
+        self.engine.meters.lease_lost();
         if self.reply.is_some() {
             let answer = self.as_recorded().await;
             self.answer(answer);
@@ -190,7 +192,7 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let settled = self.patiently("settle", within, || self.store.settle(lease, settlement)).await;
         if settled.is_ok() {
-            observe::settled(settlement);
+            self.meters.settled(settlement);
         }
         settled
     }

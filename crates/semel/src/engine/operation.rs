@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::Probe;
 use crate::fingerprint::{Algorithm, Fingerprint};
 use crate::key::{Key, Scope};
+use crate::observe::Meters;
 use crate::policy::Policy;
 use crate::store::Label;
 
@@ -24,6 +25,7 @@ pub struct Operation {
     pub(super) policy: Arc<Policy>,
     pub(super) probe: Option<Arc<dyn Probe>>,
     pub(super) wait: Duration,
+    pub(super) meters: Option<Arc<Meters>>,
     /// The key is too old, or too far ahead, to begin anything with.
     pub(super) never_new: bool,
 }
@@ -44,6 +46,7 @@ impl Operation {
             policy,
             probe: None,
             wait: Duration::ZERO,
+            meters: None,
             never_new: false,
         }
     }
@@ -81,6 +84,12 @@ impl Operation {
     #[must_use]
     pub fn wait(self, wait: Duration) -> Operation {
         Operation { wait, ..self }
+    }
+
+    /// Where it is counted: by its surface and route. Without, under the surface `engine`.
+    #[must_use]
+    pub fn meters(self, meters: Arc<Meters>) -> Operation {
+        Operation { meters: Some(meters), ..self }
     }
 }
 

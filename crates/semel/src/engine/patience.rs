@@ -6,7 +6,6 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Engine;
-use crate::observe;
 use crate::retry::Backoff;
 use crate::store::StoreError;
 
@@ -83,7 +82,7 @@ impl Engine {
                 return Err(Failed { error, perhaps });
             }
             if verb == "settle" {
-                observe::settle_repeated();
+                self.meters.settle_repeated();
             }
         }
     }
@@ -104,15 +103,17 @@ impl Engine {
         verb: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let until = until.min(Instant::now() + self.patience.call);
+        let begun = Instant::now();
+        let until = until.min(begun + self.patience.call);
         let answer = match timeout_at(until, call).await {
             Ok(answer) => answer,
             Err(elapsed) => Err(StoreError::Indeterminate(elapsed.into())),
         };
+        self.meters.called(verb, begun.elapsed());
         if let Err(error) = &answer
             && !matches!(error, StoreError::LeaseLost)
         {
-            observe::store_failed(verb, error);
+            self.meters.store_failed(verb, error);
         }
         answer
     }

@@ -33,7 +33,6 @@ use tokio::time::timeout;
 
 use super::patience::Failed;
 use super::{Engine, Operation};
-use crate::observe;
 use crate::policy::{OnUnknown, Policy};
 use crate::store::{
     AttemptId, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Lease, Outcome, Purpose, Settlement,
@@ -177,7 +176,7 @@ impl Engine {
         }
         let _asking = self.asking.token();
         let asking = self.ask_and_settle(entry, probe, policy).await.unwrap_or(Asking::Failed);
-        observe::probed(asking.as_str());
+        self.meters.probed(asking.as_str());
         asking
     }
 
