@@ -88,6 +88,12 @@ impl Statuses {
         said(headers).unwrap_or_else(|| self.by_status(status))
     }
 
+    /// Whether an answer of that status is kept and replayed, where the application does not say otherwise.
+    #[must_use]
+    pub fn keeps(&self, status: StatusCode) -> bool {
+        self.by_status(status) == Meaning::Keep
+    }
+
     fn by_status(&self, status: StatusCode) -> Meaning {
         if self.kept.contains(&status) {
             return Meaning::Keep;
@@ -155,9 +161,11 @@ mod tests {
         let default = Statuses::default();
         for status in [200, 201, 202, 204, 205, 226, 301, 303, 304, 400, 402, 404, 406, 410, 413, 422, 451] {
             assert_eq!(by(&default, status), Meaning::Keep, "{status}");
+            assert!(default.keeps(StatusCode::from_u16(status).unwrap()));
         }
         for status in [401, 403, 407, 408, 409, 421, 423, 425, 429, 500, 501, 503] {
             assert_eq!(by(&default, status), Meaning::Release, "{status}");
+            assert!(!default.keeps(StatusCode::from_u16(status).unwrap()));
         }
         for status in [101, 502, 504, 505, 507, 520, 524, 599, 600, 999] {
             assert_eq!(by(&default, status), unknown(status));

@@ -29,6 +29,8 @@ pub enum Command {
     Gateway(Box<Gateway>),
     /// Check a configuration file; with a method and a path, show what holds for that request
     CheckConfig(Box<CheckConfig>),
+    /// Add the contract to an OpenAPI document: the key, the refusals, a link to the policy
+    Openapi(Box<Openapi>),
     /// List keys
     Keys(Keys),
     /// Show one key
@@ -75,6 +77,23 @@ pub struct CheckConfig {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+    /// What stands over the file.
+    #[command(flatten, next_help_heading = "Over the file, as for `semel gateway`")]
+    pub settings: Settings,
+}
+
+/// `semel openapi`.
+#[derive(Debug, Args)]
+pub struct Openapi {
+    /// An OpenAPI document, 3.0 or 3.1, as JSON or YAML
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Where the document goes; it may be the same file [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The gateway's TOML file
+    #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// What stands over the file.
     #[command(flatten, next_help_heading = "Over the file, as for `semel gateway`")]
     pub settings: Settings,

@@ -15,6 +15,7 @@ mod demo;
 mod failpoint;
 mod gateway;
 mod log;
+mod openapi;
 mod operator;
 mod origin;
 mod values;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     let done = match command {
         cli::Command::Gateway(args) => gateway::run(*args),
         cli::Command::CheckConfig(args) => check_config::run(*args),
+        cli::Command::Openapi(args) => openapi::run(*args),
         cli::Command::Keys(args) => operator::run(operator::keys(args)),
         cli::Command::Show(args) => operator::run(operator::show(args)),
         cli::Command::Resolve(args) => operator::run(operator::resolve(args)),

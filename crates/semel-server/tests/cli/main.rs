@@ -5,6 +5,7 @@ mod support;
 
 mod check_config;
 mod mistakes;
+mod openapi;
 mod operator;
 mod settings;
 mod stores;
