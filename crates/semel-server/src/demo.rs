@@ -6,7 +6,7 @@
 //!    SQLite file, and both listen on free ports of 127.0.0.1. Every request of a client is a connection of its own.
 //! 2. The faults. A client that hangs up closes its socket, an answer that is lost is a connection that the service
 //!    closes, and the gateway is killed by SIGKILL while a request is with the service, and started again on the same
-//!    file.
+//!    file. The straight run has one fault less: nothing is killed there.
 //! 3. The figures. Requests, charges and questions are counted by the service and read from it over HTTP at the end;
 //!    answers are counted where they arrive. Nothing is computed from what should have happened.
 //!

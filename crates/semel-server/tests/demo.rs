@@ -40,6 +40,11 @@ impl Running {
         kill_process_group(Pid::from_child(&self.0), signal).expect("it is there");
     }
 
+    /// What it has said on standard error, once it has ended.
+    fn err(&mut self) -> String {
+        std::io::read_to_string(self.0.stderr.take().expect("a pipe")).expect("text")
+    }
+
     #[track_caller]
     fn ended(&mut self) -> ExitStatus {
         until("the demo ends", || self.0.try_wait().expect("it is a child"))
@@ -195,6 +200,31 @@ fn the_figures_are_json_and_nothing_is_left_behind() {
     assert!(number("gateway", "unknown_charged") > 0 && number("gateway", "unknown_not_charged") > 0);
 }
 
+/// The demo is a test that can fail: its gateway comes back with a file that runs again what is unknown.
+#[test]
+fn a_gateway_that_charges_twice_is_found_out() {
+    let kept = tempfile::tempdir().expect("a directory");
+    let mut demo = Demo::new(&["--keep", kept.path().to_str().expect("text")]);
+    let mut running = demo.start();
+    let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("2 through the gateway, 40 orders")), "it has read its file");
+    let file = kept.path().join("semel.toml");
+    let harmless = fs::read_to_string(&file).unwrap();
+    let lines_of = harmless.lines().filter(|line| !line.starts_with("probe"));
+    let harmful = lines_of.collect::<Vec<_>>().join("\n").replace("\"probe\"", "\"rerun\"");
+    assert_ne!(harmful, harmless);
+    fs::write(&file, harmful).unwrap();
+    let said: Vec<String> = lines.collect();
+    let (status, err) = (running.ended(), running.err());
+    assert_eq!(status.code(), Some(1), "{said:?}");
+    assert!(
+        err.starts_with("semel: it did not come out right: ") && err.contains(" was charged 2 times"),
+        "{err}"
+    );
+    assert!(said.iter().any(|line| line.starts_with("This is not as it must be: ")), "{said:?}");
+    demo.left_nothing_behind();
+}
+
 /// Starts a demo, and sends it the signal once a line of it says that it is so far.
 #[track_caller]
 fn stopped_at(line: &str, signal: Signal) -> (Demo, ExitStatus, String) {
@@ -206,8 +236,7 @@ fn stopped_at(line: &str, signal: Signal) -> (Demo, ExitStatus, String) {
     assert!(demo.processes().len() > 1, "it has children");
     running.send(signal);
     let status = running.ended();
-    let err = std::io::read_to_string(running.0.stderr.take().expect("a pipe")).expect("text");
-    (demo, status, err)
+    (demo, status, running.err())
 }
 
 #[test]
