@@ -19,6 +19,8 @@ mod contract;
 mod effective;
 #[cfg(test)]
 mod example;
+#[cfg(test)]
+mod fuzzing;
 mod principals;
 mod probe;
 mod tls;
@@ -260,6 +262,8 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     pub service: String,
     pub key_secret: Option<KeySecret>,
+    /// Where it stands.
+    pub key_secret_file: Option<PathBuf>,
     pub trusted_proxies: TrustedProxies,
     pub tokens: Option<Tokens>,
     pub upstream_idle: Duration,
@@ -388,15 +392,21 @@ impl Settings {
     ///
     /// One line that names the file, the place and, for an unknown key, the nearest known one.
     pub fn read(path: &Path) -> Result<Settings, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Settings::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+        let named = |error: String| one_line(&format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+        Settings::parse(&text).map_err(named)
     }
 
-    fn parse(text: &str) -> Result<Settings, String> {
+    /// Settings from the text of a TOML file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::read`], without the file's name.
+    pub fn parse(text: &str) -> Result<Settings, String> {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            format!("{place}{}", explained(error.message()))
+            one_line(&format!("{place}{}", explained(error.message())))
         })
     }
 
@@ -406,6 +416,10 @@ impl Settings {
     ///
     /// One line that says what does not fit, and in which route.
     pub fn resolve(self) -> Result<Config, String> {
+        self.checked().map_err(|error| one_line(&error))
+    }
+
+    fn checked(self) -> Result<Config, String> {
         let span = |set: Option<Span>, default: Duration| set.map_or(default, |span| span.0);
         if self.pattern.is_some() || self.host.is_some() {
             return Err("'match' and 'host' stand in a [[route]]".into());
@@ -438,6 +452,7 @@ impl Settings {
             tokens,
             service: service(self.service)?,
             key_secret,
+            key_secret_file: self.key_secret_file,
             upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
             bounds: bounds(self.open_claims_max, self.new_keys_per_second_max)?,
             drain_for: span(self.drain_for, Duration::from_secs(25)),
@@ -462,8 +477,18 @@ impl Settings {
         }
         let pattern: Pattern = text.parse().map_err(|error| named(format!("{error}")))?;
         let host = route.host.as_deref().map(host).transpose().map_err(named)?;
-        let contract = Contract::of(&route.clone().or(self.clone()), Some(&pattern)).map_err(named)?;
+        let contract = Contract::of(&route.clone().or(self.above(route)), Some(&pattern)).map_err(named)?;
         Ok(RouteConfig { pattern, host, contract })
+    }
+
+    /// What a route has of these where it does not set it itself. One that chooses a preset begins with the preset's
+    /// statuses, not with those of everything else.
+    fn above(&self, route: &Settings) -> Settings {
+        let above = self.clone();
+        match route.preset {
+            None => above,
+            Some(_) => Settings { kept: None, released: None, unknown: None, mismatch_status: None, ..above },
+        }
     }
 
     /// The first setting here that no route can have.
@@ -625,6 +650,15 @@ fn explained(message: &str) -> String {
     }
 }
 
+/// What was given may hold a line feed, and more that a terminal would obey: it is shown escaped.
+fn one_line(error: &str) -> String {
+    let shown = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    error.chars().map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -648,6 +682,21 @@ mod tests {
         assert!(Settings::parse("lease = true").unwrap_err().contains("written in quotes"));
         let error = Settings::parse("on_unknown = \"parc\"").unwrap_err();
         assert!(error.contains("did you mean 'park'?"), "{error}");
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_was_given() {
+        let upstream = "upstream = \"http://127.0.0.1:9000\"\n";
+        for (text, shown) in [
+            ("service = \"a\\nb\"", "--service 'a\\nb'"),
+            ("\"a\\nb\" = 1", "unknown key 'a\\nb'"),
+            ("key_secret_file = \"a\\rb\"", "a\\rb"),
+            ("principal = \"jwt:\\u001b[2J\"", "control characters"),
+            ("[[route]]\nmatch = \"/a\\nb\"", "route /a\\nb: "),
+        ] {
+            let error = Settings::parse(&[upstream, text].concat()).and_then(Settings::resolve).unwrap_err();
+            assert!(error.contains(shown) && !error.contains(char::is_control), "{text}: {error:?}");
+        }
     }
 
     #[test]
@@ -679,6 +728,19 @@ mod tests {
         );
         assert_eq!(b.contract.policy.lease_for, Duration::from_secs(9));
         assert_eq!((b.host.as_deref(), b.contract.upstream.port), (Some("b.example"), 9001));
+    }
+
+    #[test]
+    fn h11_a_route_that_chooses_a_preset_begins_with_its_statuses() {
+        let above = "released = [500]\n[[route]]\nmatch = \"/a\"\npreset = \"cautious\"\nunknown = [404]\n\
+                     [[route]]\nmatch = \"/b\"";
+        let config = resolved(above).unwrap();
+        let [a, b] = &config.routes[..] else { panic!("two routes") };
+        let releases = |route: &RouteConfig| {
+            route.contract.statuses.released.contains(&http::StatusCode::INTERNAL_SERVER_ERROR)
+        };
+        assert!(!releases(a) && releases(b));
+        assert!(a.contract.statuses.unknown.contains(&http::StatusCode::NOT_FOUND));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! hyper refuses obsolete line folding, lengths that differ and broken chunks by itself. What it lets by is a head
 //! line that ends in LF without CR, and a head that says twice how its body is framed: the same length again, or a
 //! length beside a transfer coding. This wrapper follows where heads begin and end, and turns the LF of such a line
-//! into NUL, which hyper answers with 400 and a closed connection: never a second request.
+//! into NUL, which hyper answers with 400 and a closed connection: never a second request. hyper looks at a head that
+//! came in several pieces only when it sees its end, and that is what the NUL may have taken away; so an end follows.
 //!
 //! It decides nothing about framing: hyper's reading counts. If the two ever disagreed, the worst would be a 400
 //! too many, or a bare LF that hyper reads as the end of a line, as it does without the wrapper.
@@ -63,6 +64,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             ready!(self.switch.poll_stays(cx));
             self.framing.part = Part::Before;
         }
+        if self.framing.ends {
+            self.framing.ends = false;
+            buf.put_slice(&HEADS_END[..HEADS_END.len().min(buf.remaining())]);
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         if self.held.is_empty() {
             let read = Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -117,9 +123,14 @@ struct Framing {
     chunked: bool,
     /// Whether the head asks for another protocol.
     upgrade: bool,
+    /// Whether a head was spoilt, and its end is to follow.
+    ends: bool,
 }
 
 const LINE_KEPT: usize = 64;
+
+/// What no head lacks.
+const HEADS_END: &[u8; 4] = b"\r\n\r\n";
 
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 enum Part {
@@ -184,6 +195,7 @@ impl Framing {
     fn lose<'a>(&mut self, lf: &mut u8) -> &'a mut [u8] {
         if self.part != Part::ChunkSize {
             *lf = 0;
+            self.ends = true;
         }
         self.part = Part::Lost;
         &mut []
@@ -378,7 +390,10 @@ mod tests {
             let (mut request, mut refused) = (http::Request::new(()), http::Response::new(()));
             switch.answered(hyper::upgrade::on(&mut request), &mut refused);
         }
-        assert_eq!(read_all(&mut watched), next.replacen('\n', "\0", 1));
+        // Its end follows the piece that was spoilt.
+        let read = read_all(&mut watched);
+        assert_eq!(read.replacen("\r\n\r\n", "", 1), next.replacen('\n', "\0", 1));
+        assert!(read.starts_with("GET /b HTTP/1.1\0"));
     }
 
     #[test]

@@ -230,3 +230,28 @@ fn what_passes_by_has_one_framing_too() {
     assert!(text.matches("HTTP/1.1 ").count() <= 1, "{text}");
     assert!(service.ledger().received().iter().all(|received| received.target != "/smuggled"));
 }
+
+/// In however many pieces the head comes, and whatever follows it: nobody waits for more.
+#[test]
+fn two_framings_are_refused_at_once() {
+    let (service, gateway) = plain(&[]);
+    let head = "POST /charges HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n";
+    for rest in [
+        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+        "Content-Length: 3\r\nContent-Length: 3\r\n\r\n",
+        "Content-Length: 3\n\r\n",
+    ] {
+        for (body, pieces) in [("", 1), ("abc", 1), ("{\"abc\"}", 3), ("abc", 7)] {
+            let text = [head, rest, body].concat();
+            let mut client = gateway.connect();
+            for piece in text.as_bytes().chunks(text.len().div_ceil(pieces)) {
+                // It may be refused before all of it is sent.
+                let _ = client.send(piece);
+            }
+            let answer = client.receive().unwrap();
+            assert_eq!((answer.status, answer.header("connection")), (400, Some("close")), "{text:?}");
+        }
+    }
+    assert_eq!(service.ledger().received_count(), 0);
+}
