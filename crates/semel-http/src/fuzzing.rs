@@ -8,6 +8,9 @@ use http::{Request, Uri};
 use semel::{Key, Outcome};
 
 pub use crate::fingerprint::fuzzing::{json as fingerprint_json, multipart as fingerprint_multipart};
+#[cfg(feature = "jwt")]
+pub use crate::jwt::fuzzing::token;
+pub use crate::routes::fuzzing::routes;
 
 use crate::field::{Field, FieldError};
 use crate::key::{self, IDEMPOTENCY_KEY, Malformed, Syntax};
@@ -129,5 +132,8 @@ mod tests {
         replay("fingerprint_multipart", super::fingerprint_multipart);
         replay("fields", super::fields);
         replay("outcome", super::outcome);
+        replay("routes", super::routes);
+        #[cfg(feature = "jwt")]
+        replay("token", super::token);
     }
 }

@@ -30,6 +30,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use tokio::sync::Notify;
 
+#[cfg(all(any(test, feature = "fuzzing"), feature = "jwt"))]
+pub(crate) mod fuzzing;
 mod keys;
 #[cfg(feature = "jwt")]
 mod signature;

@@ -23,6 +23,9 @@ use http::request::Parts;
 use crate::scope::Believed;
 use crate::settings::Settings;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 /// The settings of each route, and those of everything else. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Routes(Arc<Table>);

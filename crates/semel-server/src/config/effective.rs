@@ -23,7 +23,7 @@ impl Contract {
             json!(codes)
         };
         let words = |list: &mut dyn Iterator<Item = String>| json!(list.collect::<Vec<_>>());
-        let mut effective = BTreeMap::from([
+        let effective = BTreeMap::from([
             ("upstream", json!(self.upstream.to_string())),
             ("upstream_http", json!(self.upstream_http.to_string())),
             ("upstream_ca", json!(self.upstream_ca.as_deref().map(written))),
@@ -54,6 +54,10 @@ impl Contract {
             ("probe", json!(self.probe.as_ref().map(|probe| probe.template.to_string()))),
             ("probe_keep", statuses(self.probe.as_ref().map_or(&[], |probe| &probe.keep))),
             ("probe_release", statuses(self.probe.as_ref().map_or(&[], |probe| &probe.release))),
+            (
+                "probe_token_file",
+                json!(self.probe.as_ref().and_then(|probe| probe.token_file.as_deref()).map(written)),
+            ),
             ("probe_after", json!(Span(policy.probe_after).to_string())),
             ("probe_within", json!(Span(policy.probe_within).to_string())),
             ("attempts_max", json!(policy.attempts_max)),
@@ -65,9 +69,7 @@ impl Contract {
             ("body_bytes_max", json!(Size(self.body_bytes_max).to_string())),
             ("kept_bytes_max", json!(Size(self.kept_bytes_max).to_string())),
         ]);
-        // What is not set and has no default.
-        effective.retain(|_, value| !value.is_null());
-        effective
+        what_is_set(effective)
     }
 }
 
@@ -80,7 +82,9 @@ impl Config {
             ("listen", json!(self.listen.to_string())),
             ("store", json!(without_password(&self.store))),
             ("admin", json!(self.admin.to_string())),
+            ("admin_token_file", json!(self.admin_token_file.as_deref().map(written))),
             ("service", json!(self.service)),
+            ("key_secret_file", json!(self.key_secret_file.as_deref().map(written))),
             ("trusted_proxies", json!(proxies)),
             ("upstream_idle", json!(Span(self.upstream_idle).to_string())),
             ("open_claims_max", json!(self.bounds.open_claims_max)),
@@ -105,7 +109,7 @@ impl Config {
                 effective.insert("tls_client_cert", json!(clients.policy.to_string()));
             }
         }
-        effective
+        what_is_set(effective)
     }
 }
 
@@ -119,6 +123,12 @@ impl RouteConfig {
         }
         effective
     }
+}
+
+/// Without what is not set and has no default.
+fn what_is_set(mut effective: Effective) -> Effective {
+    effective.retain(|_, value| !value.is_null());
+    effective
 }
 
 fn written(path: &Path) -> String {
@@ -139,6 +149,29 @@ pub fn without_password(store: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An admin address that others reach is taken only with its token's file.
+    #[test]
+    fn the_files_of_secrets_are_shown_by_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("secret");
+        std::fs::write(&file, "a-secret-of-20-bytes").unwrap();
+        let resolved = |text: &str| {
+            let text = text.replace("{file}", file.to_str().unwrap());
+            crate::config::Settings::parse(&format!("upstream = \"http://h\"\n{text}"))
+                .unwrap()
+                .resolve()
+                .unwrap()
+        };
+        let open = "admin = \"0.0.0.0:9901\"\nadmin_token_file = \"{file}\"\nkey_secret_file = \"{file}\"";
+        let open = resolved(open).effective();
+        assert_eq!((&open["admin_token_file"], &open["key_secret_file"]), (&json!(file), &json!(file)));
+        let probe = "on_unknown = \"probe\"\nprobe = \"/{key}\"\nprobe_token_file = \"{file}\"";
+        assert_eq!(resolved(probe).otherwise.effective()["probe_token_file"], json!(file));
+        let none = resolved("");
+        assert!(!none.effective().contains_key("key_secret_file"));
+        assert!(!none.otherwise.effective().contains_key("probe_token_file"));
+    }
 
     #[test]
     fn a_stores_password_is_not_shown() {

@@ -1,7 +1,7 @@
 //! Where a route asks whether an operation took effect.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct ProbeConfig {
     pub release: Vec<StatusCode>,
     /// `Authorization` of the question.
     pub authorization: Option<HeaderValue>,
+    /// The file that its token is from.
+    pub token_file: Option<PathBuf>,
 }
 
 /// `/charges?key={key}` at the route's upstream, or `http://ledger:9000/charges/{key}` at another one.
@@ -76,7 +78,8 @@ impl ProbeConfig {
             return Err(format!("the status {twice} stands in probe-keep and in probe-release"));
         }
         let authorization = settings.probe_token_file.as_deref().map(bearer).transpose()?;
-        Ok(Some(ProbeConfig { template, keep, release, authorization }))
+        let token_file = settings.probe_token_file.clone();
+        Ok(Some(ProbeConfig { template, keep, release, authorization, token_file }))
     }
 }
 

@@ -69,6 +69,7 @@ pub const PRIVATE: &[&str] = &[
     "probe",
     "probe_keep",
     "probe_release",
+    "probe_token_file",
     "probe_after",
     "probe_within",
 ];
