@@ -14,6 +14,7 @@ use crate::problem::{Code, Effect, Problem};
 use crate::request;
 use crate::response::{self, Ran};
 use crate::settings::Settings;
+use crate::trace::{Decided, TraceContext};
 
 /// When to come back to a store or a gateway that is away: soon, it answers fast when it is back.
 const SOON: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// What was asked, for as long as it takes to answer.
 pub(crate) struct Asked {
     pub(crate) settings: Arc<Settings>,
+    /// What the request belongs to.
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) accepts: Accepts,
@@ -34,19 +37,30 @@ struct Decision {
     fence: Option<u64>,
     attempts: Option<u32>,
     age: Option<Duration>,
+    /// The run that a replay goes back to.
+    original: Option<TraceContext>,
 }
 
 impl Asked {
     /// The engine's answer as a response.
     pub(crate) fn respond(self, answer: Answer<Ran>) -> Response<Body> {
-        let decision = Decision::of(&answer);
-        let response = match answer {
+        let mut decision = Decision::of(&answer);
+        let mut response = match answer {
             Answer::Ran { value, lease, recorded } => self.ran(value, &lease, recorded),
-            Answer::Replay { outcome, .. } => response::replayed(&outcome, &self.method, self.accepts)
-                .unwrap_or_else(|problem| self.refused(problem)),
+            Answer::Replay { outcome, .. } => {
+                let replayed = response::kept(&outcome).and_then(|mut kept| {
+                    decision.original = kept.trace.take();
+                    response::replayed(kept, &self.method, self.accepts)
+                });
+                replayed.unwrap_or_else(|problem| self.refused(problem))
+            }
             refusal => self.refused(self.problem(refusal)),
         };
         self.log(&decision, response.status());
+        if self.trace.is_some() {
+            let Decision { result, original, .. } = decision;
+            response.extensions_mut().insert(Decided { result, route: self.settings.route(), original });
+        }
         response
     }
 
@@ -131,6 +145,8 @@ impl Asked {
             attempts = decision.attempts,
             age_ms = decision.age.map(|age| age.as_millis() as u64),
             status = status.as_u16(),
+            trace = self.trace.as_ref().map(TraceContext::trace_id),
+            original_trace = decision.original.as_ref().map(TraceContext::trace_id),
         );
     }
 }
@@ -153,7 +169,7 @@ pub(crate) fn result<T>(answer: &Answer<T>) -> &'static str {
 
 impl Decision {
     fn of<T>(answer: &Answer<T>) -> Decision {
-        let nothing = |result| Decision { result, fence: None, attempts: None, age: None };
+        let nothing = |result| Decision { result, fence: None, attempts: None, age: None, original: None };
         let leased = |result, lease: &Lease| Decision {
             fence: Some(lease.fence.0),
             attempts: Some(lease.attempts),

@@ -31,6 +31,9 @@ pub const SEMEL_GUARDED: HeaderName = HeaderName::from_static("semel-guarded");
 /// To the caller: the status of an answer that was not kept.
 pub const SEMEL_ORIGINAL_STATUS: HeaderName = HeaderName::from_static("semel-original-status");
 
+/// In a kept outcome: the trace context of its run. Never sent to anybody.
+pub(crate) const SEMEL_TRACE: HeaderName = HeaderName::from_static("semel-trace");
+
 const HOP_BY_HOP: [HeaderName; 10] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -49,7 +52,7 @@ const NEVER_BY_NAME: [HeaderName; 5] =
     [header::HOST, header::CONTENT_LENGTH, header::CONTENT_TYPE, header::AUTHORIZATION, IDEMPOTENCY_KEY];
 
 /// Of ours, what may stand in an answer that was made elsewhere.
-const OURS: [HeaderName; 7] = [
+const OURS: [HeaderName; 8] = [
     IDEMPOTENT_REPLAYED,
     SEMEL_OUTCOME,
     SEMEL_RECORDED,
@@ -57,6 +60,7 @@ const OURS: [HeaderName; 7] = [
     SEMEL_ORIGINAL_STATUS,
     SEMEL_FENCE,
     SEMEL_ATTEMPT,
+    SEMEL_TRACE,
 ];
 
 /// Takes the hop-by-hop headers off a request or an answer, and those that its `Connection` names.

@@ -84,6 +84,7 @@ mod routes;
 mod scope;
 mod service;
 mod settings;
+mod trace;
 mod verdict;
 mod weak;
 
@@ -115,6 +116,7 @@ pub use routes::{Pattern, PatternError, Routes};
 pub use scope::{Network, NetworkError, TrustedProxies};
 pub use service::Semel;
 pub use settings::{KeyPolicy, Options, RouteName, Settings, SettingsError};
+pub use trace::{Decided, TraceContext};
 pub use verdict::Statuses;
 
 /// The page for authors of services: what stands on it compiles and runs.

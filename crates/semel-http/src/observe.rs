@@ -147,7 +147,9 @@ async fn claimed(
 /// What the head of the service's answer means for the key.
 fn judged<B>(settings: &Settings, response: &Response<B>) -> Verdict {
     match settings.options.statuses.judge(response.status(), response.headers()) {
-        Meaning::Keep => Verdict::Keep(outcome::encode(response.status(), std::iter::empty(), None, false)),
+        Meaning::Keep => {
+            Verdict::Keep(outcome::encode(response.status(), std::iter::empty(), None, false, None))
+        }
         Meaning::Release => {
             Verdict::Release { not_before: None, unbind: verdict::unbinds(response.status()) }
         }

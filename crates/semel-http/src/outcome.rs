@@ -9,16 +9,23 @@
 //! 3. Decoding is total: whatever the bytes are, it gives a response or says why not, and never panics. It copies
 //!    nothing: values and body are slices of the outcome.
 //! 4. A response that was not kept whole has no body at all, which is not an empty one (H13).
-//! 5. The version is raised when the layout changes; older ones stay readable for as long as outcomes live.
+//! 5. The line `semel-trace` is no header: it is the trace context of the run ([`Kept::trace`]), and is read as that or
+//!    not at all.
+//! 6. The version is raised when the layout changes; older ones stay readable for as long as outcomes live.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use semel::Outcome;
 
+use crate::headers::SEMEL_TRACE;
+use crate::trace::TraceContext;
+
 const VERSION: u8 = 1;
 const BODY_KEPT: u8 = 1;
 const NEGOTIATED: u8 = 1 << 1;
+
+static TRACE_LINE: HeaderName = SEMEL_TRACE;
 
 /// Room for the lines of a usual answer, so that encoding allocates once.
 const HEAD_BYTES_USUAL: usize = 512;
@@ -34,6 +41,8 @@ pub struct Kept {
     pub body: Option<Bytes>,
     /// Whether the first request named the content codings that it accepts.
     pub negotiated: bool,
+    /// What its run belongs to, where its request said so. No replay carries it.
+    pub trace: Option<TraceContext>,
 }
 
 /// Why an outcome is not a response.
@@ -70,7 +79,13 @@ impl Kept {
         if status.is_informational() {
             return Err(Unreadable::Status(status.as_u16()));
         }
-        Ok(Kept { status, headers: HeaderMap::new(), body: Some(body.into()), negotiated: false })
+        Ok(Kept {
+            status,
+            headers: HeaderMap::new(),
+            body: Some(body.into()),
+            negotiated: false,
+            trace: None,
+        })
     }
 
     /// With one more header line.
@@ -83,7 +98,7 @@ impl Kept {
     /// The outcome to keep.
     #[must_use]
     pub fn encode(&self) -> Outcome {
-        encode(self.status, self.headers.iter(), self.body.as_deref(), self.negotiated)
+        encode(self.status, self.headers.iter(), self.body.as_deref(), self.negotiated, self.trace.as_ref())
     }
 
     /// Reads an outcome back.
@@ -102,12 +117,13 @@ impl Kept {
         }
         let flags = bytes.try_get_u8().map_err(cut)?;
         let status = status(bytes.try_get_u16().map_err(cut)?)?;
-        let headers = lines(&mut bytes)?;
+        let mut headers = lines(&mut bytes)?;
+        let trace = headers.remove(SEMEL_TRACE).and_then(|line| TraceContext::parse(line.as_bytes()));
         let body = (flags & BODY_KEPT != 0).then_some(bytes.clone());
         if body.is_none() && !bytes.is_empty() {
             return Err(Unreadable::Rest);
         }
-        Ok(Kept { status, headers, body, negotiated: flags & NEGOTIATED != 0 })
+        Ok(Kept { status, headers, body, negotiated: flags & NEGOTIATED != 0, trace })
     }
 }
 
@@ -117,6 +133,7 @@ pub(crate) fn encode<'a>(
     headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
     body: Option<&[u8]>,
     negotiated: bool,
+    trace: Option<&'a TraceContext>,
 ) -> Outcome {
     let body_bytes = body.unwrap_or_default();
     let mut bytes = BytesMut::with_capacity(HEAD_BYTES_USUAL + body_bytes.len());
@@ -126,7 +143,8 @@ pub(crate) fn encode<'a>(
     let count_at = bytes.len();
     bytes.put_u32(0);
     let mut count = 0_u32;
-    for (name, value) in headers {
+    let trace = trace.map(|trace| (&TRACE_LINE, trace.line()));
+    for (name, value) in headers.chain(trace) {
         // `http` bounds a name by 64 KiB, and no server takes a header of 4 GiB.
         bytes.put_u16(name.as_str().len() as u16);
         bytes.put_slice(name.as_str().as_bytes());
@@ -172,6 +190,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const TRACE: &[u8] = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
     fn sample() -> Kept {
         Kept::new(StatusCode::CREATED, "body")
             .unwrap()
@@ -190,6 +210,21 @@ mod tests {
             .unwrap()
             .header(HeaderName::from_static("a"), HeaderValue::from_static("b"));
         assert_eq!(&small.encode().bytes[..], b"\x01\x01\x00\xc8\0\0\0\x01\0\x01a\0\0\0\x01bhi");
+    }
+
+    /// Whatever a line of that name holds, no replay has it among its headers.
+    #[test]
+    fn the_trace_is_a_line_of_the_outcome_and_no_header() {
+        let line = |value: &'static [u8]| {
+            sample().header(SEMEL_TRACE, HeaderValue::from_bytes(value).unwrap()).encode()
+        };
+        for (outcome, trace) in [
+            (Kept { trace: TraceContext::parse(TRACE), ..sample() }.encode(), TraceContext::parse(TRACE)),
+            (line(TRACE), TraceContext::parse(TRACE)),
+            (line(b"nonsense"), None),
+        ] {
+            assert_eq!(Kept::decode(&outcome).unwrap(), Kept { trace, ..sample() });
+        }
     }
 
     #[test]
@@ -230,6 +265,7 @@ mod tests {
             lines in prop::collection::vec(("[a-z][a-z0-9-]{0,20}", "[ -~\u{e9}]{0,40}"), 0..12),
             body in prop::option::of(prop::collection::vec(any::<u8>(), 0..200)),
             negotiated in any::<bool>(),
+            traced in any::<bool>(),
         ) -> Kept {
             let mut headers = HeaderMap::new();
             for (name, value) in lines {
@@ -237,7 +273,8 @@ mod tests {
                 headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
             }
             let status = StatusCode::from_u16(status).unwrap();
-            Kept { status, headers, body: body.map(Bytes::from), negotiated }
+            let trace = traced.then(|| TraceContext::parse(TRACE).unwrap());
+            Kept { status, headers, body: body.map(Bytes::from), negotiated, trace }
         }
     }
 

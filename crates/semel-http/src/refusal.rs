@@ -14,6 +14,7 @@ use crate::problem::{Code, Problem};
 use crate::request;
 use crate::scope::NoScope;
 use crate::settings::Settings;
+use crate::trace::TraceContext;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -97,7 +98,8 @@ impl Refusal {
         metrics::counter!("semel_refused_total", "result" => result, "surface" => surface, "route" => route)
             .increment(1);
         let label = request::label(settings, &parts.method, &parts.uri);
-        tracing::info!(target: "semel::decision", result, label = label.as_str(), reason = %self);
+        let trace = TraceContext::of(&parts.headers);
+        tracing::info!(target: "semel::decision", result, label = label.as_str(), reason = %self, trace = trace.as_ref().map(TraceContext::trace_id));
     }
 }
 

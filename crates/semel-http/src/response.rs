@@ -27,6 +27,7 @@ use crate::headers::{self, IDEMPOTENT_REPLAYED};
 use crate::outcome::{self, Kept};
 use crate::problem::{Code, Problem};
 use crate::redact::{self, Keeping};
+use crate::trace::TraceContext;
 use crate::verdict::{self, Meaning, Statuses};
 
 /// What a run gives its caller.
@@ -47,6 +48,8 @@ pub(crate) struct Judge<'a> {
     pub(crate) method: &'a Method,
     /// Whether the request named the codings that it accepts.
     pub(crate) negotiated: bool,
+    /// What the request belongs to.
+    pub(crate) trace: Option<&'a TraceContext>,
 }
 
 impl Judge<'_> {
@@ -86,7 +89,7 @@ impl Judge<'_> {
         };
         match read {
             Ok(Read::Whole(bytes)) => {
-                let outcome = whole_outcome(self.keeping, &parts, &bytes, self.negotiated);
+                let outcome = whole_outcome(self.keeping, &parts, &bytes, self.negotiated, self.trace);
                 (Verdict::Keep(outcome), Ran::Answer(whole(self.method, parts, bytes)))
             }
             Ok(Read::Over(head)) => {
@@ -101,21 +104,29 @@ impl Judge<'_> {
     }
 
     fn outcome(&self, parts: &Parts, body: Option<&[u8]>) -> Outcome {
-        outcome::encode(parts.status, headers::kept(&parts.headers), body, self.negotiated)
+        outcome::encode(parts.status, headers::kept(&parts.headers), body, self.negotiated, self.trace)
     }
 }
 
 /// What is kept of an answer that is here whole.
-fn whole_outcome(keeping: &Keeping, parts: &Parts, bytes: &Bytes, negotiated: bool) -> Outcome {
+fn whole_outcome(
+    keeping: &Keeping,
+    parts: &Parts,
+    bytes: &Bytes,
+    negotiated: bool,
+    trace: Option<&TraceContext>,
+) -> Outcome {
     match keeping {
         Keeping::Whole => {
-            outcome::encode(parts.status, headers::kept(&parts.headers), Some(bytes), negotiated)
+            outcome::encode(parts.status, headers::kept(&parts.headers), Some(bytes), negotiated, trace)
         }
-        Keeping::Head => outcome::encode(parts.status, headers::kept(&parts.headers), None, negotiated),
+        Keeping::Head => {
+            outcome::encode(parts.status, headers::kept(&parts.headers), None, negotiated, trace)
+        }
         Keeping::Without(pointers) => {
             let mut headers = parts.headers.clone();
             let kept = redact::without(pointers, &mut headers, bytes);
-            outcome::encode(parts.status, headers::kept(&headers), kept.as_deref(), negotiated)
+            outcome::encode(parts.status, headers::kept(&headers), kept.as_deref(), negotiated, trace)
         }
     }
 }
@@ -126,24 +137,13 @@ impl Keeping {
     pub fn outcome(&self, mut head: Parts, body: &Bytes) -> Outcome {
         headers::remove_hop_by_hop(&mut head.headers);
         headers::remove_ours(&mut head.headers);
-        whole_outcome(self, &head, body, true)
+        whole_outcome(self, &head, body, true, None)
     }
 }
 
 /// The kept answer again, for a retry; or why there is none.
-pub(crate) fn replayed(
-    outcome: &Outcome,
-    method: &Method,
-    accepts: Accepts,
-) -> Result<Response<Body>, Problem> {
-    let kept = Kept::decode(outcome).map_err(|error| {
-        tracing::error!(%error, "a kept outcome cannot be read");
-        Problem::new(
-            Code::ResponseNotKept,
-            "The operation was done. What was kept of its answer cannot be read.",
-        )
-    })?;
-    let Kept { status, mut headers, body, negotiated } = kept;
+pub(crate) fn replayed(kept: Kept, method: &Method, accepts: Accepts) -> Result<Response<Body>, Problem> {
+    let Kept { status, mut headers, body, negotiated, .. } = kept;
     let Some(body) = body else {
         let detail =
             "The operation was done. Its answer was too long to be kept, or is not kept on this route.";
@@ -155,6 +155,17 @@ pub(crate) fn replayed(
     let (mut parts, ()) = Response::new(()).into_parts();
     (parts.status, parts.headers) = (status, headers);
     Ok(whole(method, parts, body))
+}
+
+/// What an outcome holds; or what a retry is told.
+pub(crate) fn kept(outcome: &Outcome) -> Result<Kept, Problem> {
+    Kept::decode(outcome).map_err(|error| {
+        tracing::error!(%error, "a kept outcome cannot be read");
+        Problem::new(
+            Code::ResponseNotKept,
+            "The operation was done. What was kept of its answer cannot be read.",
+        )
+    })
 }
 
 /// The door for an answer that is here whole.

@@ -44,6 +44,7 @@ use crate::request;
 use crate::response::{Judge, Ran};
 use crate::routes::Routes;
 use crate::settings::{Options, RouteName, Settings};
+use crate::trace::TraceContext;
 
 /// A service whose guarded requests take effect once. See [`SemelLayer`](crate::SemelLayer).
 #[derive(Debug, Clone)]
@@ -238,7 +239,9 @@ impl Guard {
             .meters(settings.meters.clone())
             .wait(wait.unwrap_or_default());
         let operation = with_options(operation, &settings, subject, &key);
+        let trace = TraceContext::of(&parts.headers);
         let asked = Asked {
+            trace: trace.clone(),
             method: parts.method.clone(),
             uri: parts.uri.clone(),
             accepts: Accepts::of(&parts.headers),
@@ -254,6 +257,7 @@ impl Guard {
             parts,
             body,
             negotiated: asked.accepts.named,
+            trace,
         };
         // Boxed: the engine's task moves the run about before it starts, and a replay has no run to move.
         let answer = engine.once(operation, move |lease| Box::pin(run.through(inner, lease))).await;
@@ -323,6 +327,7 @@ struct Run {
     parts: Parts,
     body: Bytes,
     negotiated: bool,
+    trace: Option<TraceContext>,
 }
 
 impl Run {
@@ -333,7 +338,7 @@ impl Run {
         RB: HttpBody<Data = Bytes> + Send + 'static,
         RB::Error: Into<BoxError>,
     {
-        let Run { settings, key, mut parts, body, negotiated } = self;
+        let Run { settings, key, mut parts, body, negotiated, trace } = self;
         let method = parts.method.clone();
         parts.extensions.insert(key);
         let answered: Result<_, BoxError> =
@@ -341,8 +346,8 @@ impl Run {
         match answered {
             Ok(response) => {
                 let Options { statuses, kept_bytes_max, keeping, .. } = &settings.options;
-                let judge =
-                    Judge { statuses, kept_bytes_max: *kept_bytes_max, keeping, method: &method, negotiated };
+                let (kept_bytes_max, trace) = (*kept_bytes_max, trace.as_ref());
+                let judge = Judge { statuses, kept_bytes_max, keeping, method: &method, negotiated, trace };
                 judge.judge(response).await
             }
             Err(error) => failed(error),

@@ -143,7 +143,7 @@ fn v3_a_spike_is_one_line_that_names_the_scope() {
     let call = |body: &str| {
         Call::post("/charges", "secret-key")
             .header("Authorization", "Bearer secret-token")
-            .body(body.to_owned())
+            .body(body)
     };
     gateway.call(&call("first"));
     let mut client = gateway.connect();

@@ -9,3 +9,4 @@ mod in_axum;
 mod in_tonic;
 mod seen;
 mod support;
+mod traced;
