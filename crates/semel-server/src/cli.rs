@@ -185,12 +185,17 @@ pub struct Resolve {
     /// The response's content type [default: application/json where the body is JSON, else text/plain]
     #[arg(long, value_name = "TYPE", conflicts_with = "rerun")]
     pub content_type: Option<String>,
-    /// How long the response is replayed [default: 24h, or as --config has it]
-    #[arg(long, env = "SEMEL_REPLAY_FOR", value_name = "DURATION")]
+    /// How long the response is replayed [default: as the key's route in --config has it, else 24h]
+    #[arg(long, value_name = "DURATION")]
     pub replay_for: Option<Span>,
-    /// How long the key is remembered [default: 30d, or as --config has it]
-    #[arg(long, env = "SEMEL_REMEMBER_FOR", value_name = "DURATION")]
+    /// How long the key is remembered [default: as the key's route in --config has it, else 30d]
+    #[arg(long, value_name = "DURATION")]
     pub remember_for: Option<Span>,
+    // The gateway's variables stand under what a route says, the operator's flags above it.
+    #[arg(long = "gateways-replay-for", env = "SEMEL_REPLAY_FOR", hide = true)]
+    pub gateways_replay_for: Option<Span>,
+    #[arg(long = "gateways-remember-for", env = "SEMEL_REMEMBER_FOR", hide = true)]
+    pub gateways_remember_for: Option<Span>,
     /// Also take a key that is running: its owner's answer will be refused
     #[arg(long)]
     pub force: bool,

@@ -23,6 +23,7 @@ mod example;
 mod fuzzing;
 mod principals;
 mod probe;
+mod retention;
 mod tls;
 mod words;
 

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, header};
 use semel::{
@@ -57,9 +56,9 @@ pub async fn show(args: Show) -> Result<(), Failure> {
 
 /// `semel resolve`.
 pub async fn resolve(args: Resolve) -> Result<(), Failure> {
-    let settlement = settlement(&args)?;
     let store = open(&args.place).await?;
     let entry = find(&store, &args.place, &args.which).await?;
+    let settlement = settlement(&args, entry.label.as_str())?;
     resolvable(&entry, args.force)?;
     let engine = Engine::new(store.store.clone(), Entropy::system());
     match engine.resolve(&entry, &settlement, args.force).await.map_err(failed)? {
@@ -170,15 +169,20 @@ fn resolvable(entry: &Entry, force: bool) -> Result<(), Failure> {
     }
 }
 
-/// Retention is the flag's, else that of the gateway's variables and file, else the default.
-fn settlement(args: &Resolve) -> Result<Settlement, Failure> {
-    let configured = settings(&args.place)?;
-    let day = Duration::from_secs(24 * 60 * 60);
-    let remember_for = args.remember_for.or(configured.remember_for).map_or(30 * day, |span| span.0);
+/// Retention is the flag's, else that of the record's route, else what holds for the gateway, else the default (K4).
+fn settlement(args: &Resolve, label: &str) -> Result<Settlement, Failure> {
+    let gateway = Settings {
+        replay_for: args.gateways_replay_for,
+        remember_for: args.gateways_remember_for,
+        ..Settings::default()
+    };
+    let configured = layered(gateway, args.place.config.as_ref()).map_err(Failure::Usage)?;
+    let (replay_for, remember_for) = configured.retention(label);
+    let remember_for = args.remember_for.map_or(remember_for, |span| span.0);
     let Some(status) = args.status.filter(|_| args.completed) else {
         return Ok(Settlement::Release { not_before: None, unbind: false, ran: true, remember_for });
     };
-    let replay_for = args.replay_for.or(configured.replay_for).map_or(day, |span| span.0);
+    let replay_for = args.replay_for.map_or(replay_for, |span| span.0);
     if remember_for < replay_for {
         return Err(Failure::Usage("--remember-for must not be shorter than --replay-for".into()));
     }

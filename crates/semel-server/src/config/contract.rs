@@ -184,7 +184,7 @@ fn policy(settings: &Settings, upstream_timeout: Duration) -> Result<Policy, Str
     Ok(policy)
 }
 
-fn methods(set: Option<&List<super::Guardable>>) -> Vec<Method> {
+pub(super) fn methods(set: Option<&List<super::Guardable>>) -> Vec<Method> {
     match set {
         Some(list) => list.0.iter().map(|method| method.0.clone()).collect(),
         None => vec![Method::POST, Method::PATCH],

@@ -201,3 +201,22 @@ fn resolve_keeps_a_key_as_long_as_its_gateway_does() {
     done(&gateway, &["sweep"]);
     assert_eq!(gateway.call(&call("unknown")).status, 410, "and the key still remembered");
 }
+
+/// K4: so it is where only the key's route says so, whatever the gateway's variables say about everything else.
+#[test]
+fn k4_resolve_keeps_a_key_as_long_as_its_route_does() {
+    let (_gate, _service, gateway) = one_of_each();
+    let file = gateway.launch().directory().join("semel.toml");
+    let route = "[[route]]\nmatch = \"/charges\"\nreplay_for = \"1ms\"\nremember_for = \"forever\"\n";
+    std::fs::write(&file, format!("remember_for = \"24h\"\n{route}")).unwrap();
+    let mut resolve = crate::semel(&["resolve", "unknown", "--completed", "--status", "200"]);
+    resolve.arg("--config").arg(&file).args(["--store", &gateway.launch().store()]);
+    let said = crate::said(resolve.env("SEMEL_REMEMBER_FOR", "1ms").env("SEMEL_REPLAY_FOR", "1ms"));
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let late = until("the outcome is forgotten", || {
+        Some(gateway.call(&call("unknown"))).filter(|a| a.status == 410)
+    });
+    assert_eq!(late.code(), "key-expired");
+    done(&gateway, &["sweep"]);
+    assert_eq!(gateway.call(&call("unknown")).status, 410, "and the key still remembered");
+}
