@@ -53,17 +53,20 @@ impl<'a> Line<'a> {
         self.method.and_then(|method| method.parse().ok()).unwrap_or(Method::POST)
     }
 
-    /// The request with this path. `None` where no request has it.
+    /// The request with this path. `None` where no request has it, and where its target names a user.
     fn parts(&self, path: &str) -> Option<Parts> {
         let request = Request::builder().method(self.method()).uri(path);
         let host = HeaderValue::from_str(self.host.unwrap_or("shop.example")).ok()?;
-        Some(request.header(HOST, host).body(()).ok()?.into_parts().0)
+        let parts = request.header(HOST, host).body(()).ok()?.into_parts().0;
+        let user = parts.uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+        (!user).then_some(parts)
     }
 
-    /// Whether a request is for the host of this route.
+    /// Whether a request is for the host of this route: the target's counts before the `Host` line's.
     fn is_for_host_of(&self, parts: &Parts) -> bool {
-        let named = parts.headers.get(HOST).and_then(|line| line.to_str().ok()).unwrap_or_default();
-        self.host.is_none_or(|host| host.eq_ignore_ascii_case(named))
+        let line = || parts.headers.get(HOST).and_then(|line| line.to_str().ok());
+        let named = parts.uri.host().or_else(line);
+        self.host.is_none_or(|host| named.is_some_and(|named| host.eq_ignore_ascii_case(named)))
     }
 }
 

@@ -21,6 +21,7 @@ mod policy;
 mod principals;
 mod replays;
 mod running;
+mod sharing;
 mod slow;
 mod streams;
 #[cfg(feature = "jwt")]
