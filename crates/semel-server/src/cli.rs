@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Settings;
+use crate::config::{Settings, escaped};
 use crate::values::{Span, nearest};
 
 /// Operations that take effect once, however often they arrive.
@@ -290,7 +290,7 @@ pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, 
     Cli::try_parse_from(args).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (error.render().to_string(), 0),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => (error.render().to_string(), 2),
-        _ => (format!("semel: {}", one_line(&error)), 2),
+        _ => (format!("semel: {}", escaped(&one_line(&error))), 2),
     })
 }
 
@@ -368,6 +368,8 @@ mod tests {
         ] {
             assert_eq!(mistake(line), expected);
         }
+        assert!(mistake("semel gateway --lease 1\n2").contains("--lease '1\\n2'"));
+        assert!(mistake("semel gateway --up\u{1b}[2J").contains("'--up\\u{1b}[2J'"));
         assert!(mistake("semel gateway --lease 30sec").contains("did you mean '30s'?"));
         assert!(
             mistake("semel gateway --upstream 127.0.0.1:9000")

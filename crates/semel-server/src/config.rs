@@ -393,7 +393,7 @@ impl Settings {
     ///
     /// One line that names the file, the place and, for an unknown key, the nearest known one.
     pub fn read(path: &Path) -> Result<Settings, String> {
-        let named = |error: String| one_line(&format!("{}: {error}", path.display()));
+        let named = |error: String| escaped(&format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
         Settings::parse(&text).map_err(named)
     }
@@ -407,7 +407,7 @@ impl Settings {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            one_line(&format!("{place}{}", explained(error.message())))
+            escaped(&format!("{place}{}", explained(error.message())))
         })
     }
 
@@ -417,7 +417,7 @@ impl Settings {
     ///
     /// One line that says what does not fit, and in which route.
     pub fn resolve(self) -> Result<Config, String> {
-        self.checked().map_err(|error| one_line(&error))
+        self.checked().map_err(|error| escaped(&error))
     }
 
     fn checked(self) -> Result<Config, String> {
@@ -652,7 +652,7 @@ fn explained(message: &str) -> String {
 }
 
 /// What was given may hold a line feed, and more that a terminal would obey: it is shown escaped.
-fn one_line(error: &str) -> String {
+pub fn escaped(error: &str) -> String {
     let shown = |character: char| match character.is_control() {
         true => character.escape_default().to_string(),
         false => character.to_string(),
