@@ -13,7 +13,7 @@ use semel_store::{Connected, Options};
 
 use crate::Failure;
 use crate::cli::{Keys, Migrate, Resolve, Show, Sweep, Where, Which};
-use crate::config::{STORE, Settings, key_secret, layered};
+use crate::config::{STORE, Settings, key_secret, layered, without_password};
 
 mod table;
 
@@ -44,7 +44,7 @@ pub async fn keys(args: Keys) -> Result<(), Failure> {
         left -= u32::try_from(page.len()).unwrap_or(left);
         page.iter().try_for_each(|entry| out.row(entry)).map_err(unwritten)?;
     }
-    out.end(left == 0).map_err(unwritten)
+    out.end(left == 0, &without_password(&url(&args.place)?)).map_err(unwritten)
 }
 
 /// `semel show`.
@@ -61,7 +61,13 @@ pub async fn resolve(args: Resolve) -> Result<(), Failure> {
     let settlement = settlement(&args, entry.label.as_str())?;
     resolvable(&entry, args.force)?;
     let engine = Engine::new(store.store.clone(), Entropy::system());
-    match engine.resolve(&entry, &settlement, args.force).await.map_err(failed)? {
+    let unsaid = |error| {
+        let key = &args.which.key;
+        Failure::Failed(format!(
+            "{error}. See `semel show {key}`; if it is running, wait until its lease is over, and resolve it again"
+        ))
+    };
+    match engine.resolve(&entry, &settlement, args.force).await.map_err(unsaid)? {
         Resolved::Done if args.rerun => {
             say(format_args!("released: the next retry of {} runs", args.which.key))
         }
@@ -137,6 +143,10 @@ async fn find(store: &Connected, place: &Where, which: &Which) -> Result<Entry, 
         None => store.inspect.find_key(&key, PAGE).await.map_err(failed)?,
     };
     match found.len() {
+        0 if which.key.starts_with('"') => Err(Failure::Failed(format!(
+            "no record of key {}: a key is given without the quotes of its header",
+            which.key
+        ))),
         0 => Err(Failure::Failed(format!("no record of key {}", which.key))),
         1 => Ok(found.remove(0)),
         several => {

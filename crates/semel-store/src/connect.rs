@@ -67,7 +67,9 @@ pub enum ConnectError {
         remedy: String,
     },
     /// There is no such database.
-    #[error("{store} does not exist: run `semel migrate`, which makes it")]
+    #[error(
+        "{store} does not exist: name the one that the gateway has, or make a new one with `semel migrate`"
+    )]
     Absent {
         /// Which one.
         store: String,

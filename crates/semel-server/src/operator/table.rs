@@ -29,21 +29,23 @@ impl Keys {
         if self.rows == 0 {
             writeln!(
                 out,
-                "{:<10} {:>8} {:>8}  {:<22} {:<40} SCOPE",
-                "STATE", "SINCE", "ATTEMPTS", "WHAT", "KEY"
+                "{:<10} {:<11} {:>8} {:>8}  {:<22} {:<40} SCOPE",
+                "STATE", "CAUSE", "SINCE", "ATTEMPTS", "WHAT", "KEY"
             )?;
         }
         self.rows += 1;
         let (state, label, key) = (entry.view.name(), entry.label.as_str(), entry.key.as_str());
         let since = age(entry.since);
-        writeln!(out, "{state:<10} {since:>8} {:>8}  {label:<22} {key:<40} {}", entry.attempts, entry.scope)
+        let cause = cause(entry).map_or("", |cause| cause.as_str());
+        let (attempts, scope) = (entry.attempts, &entry.scope);
+        writeln!(out, "{state:<10} {cause:<11} {since:>8} {attempts:>8}  {label:<22} {key:<40} {scope}")
     }
 
-    /// The end, or only the end of what was asked for.
-    pub fn end(self, limited: bool) -> io::Result<()> {
+    /// The end, or only the end of what was asked for. Where there is nothing, the store is named: it may be the wrong one.
+    pub fn end(self, limited: bool, store: &str) -> io::Result<()> {
         match (self.json, self.rows) {
             (true, _) => Ok(()),
-            (false, 0) => writeln!(stdout(), "no keys"),
+            (false, 0) => writeln!(stdout(), "no such keys in {store}"),
             (false, _) if limited => writeln!(stdout(), "perhaps more: --limit says how many are listed"),
             (false, _) => Ok(()),
         }
@@ -58,6 +60,9 @@ pub fn show(entry: &Entry, as_json_text: bool) -> io::Result<()> {
     }
     let mut line = |name: &str, value: &dyn std::fmt::Display| writeln!(out, "{name:<12} {value}");
     line("key", &entry.key.as_str())?;
+    if let Some(digest) = digest(entry) {
+        line("in the log", &digest)?;
+    }
     line("scope", &entry.scope)?;
     line("state", &entry.view.name())?;
     if let Some(cause) = cause(entry) {
@@ -98,6 +103,7 @@ fn as_json(entry: &Entry) -> Value {
     };
     json!({
         "key": entry.key.as_str(),
+        "digest": digest(entry),
         "scope": entry.scope.as_str(),
         "state": entry.view.name(),
         "cause": cause(entry).map(|cause| cause.as_str()),
@@ -109,6 +115,11 @@ fn as_json(entry: &Entry) -> Value {
         "status": kept.as_ref().map(|kept| kept.status.as_u16()),
         "body_bytes": kept.as_ref().and_then(|kept| kept.body.as_ref().map(Bytes::len)),
     })
+}
+
+/// What a log's line has in place of the key. It is made of the key in clear, which the store may not have.
+fn digest(entry: &Entry) -> Option<String> {
+    (!entry.key.as_str().starts_with("hmac-")).then(|| entry.key.digest())
 }
 
 fn millis(duration: Duration) -> u64 {

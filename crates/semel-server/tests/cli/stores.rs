@@ -89,7 +89,7 @@ fn a_file_that_is_no_store_is_refused_and_left_alone() {
 #[test]
 fn memory_is_a_store_that_is_empty_each_time() {
     let said = run(&["keys", "--store", "memory:"]);
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "no keys\n"));
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "no such keys in memory:\n"));
 }
 
 fn migrated() -> (tempfile::TempDir, std::path::PathBuf) {
