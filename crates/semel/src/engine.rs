@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::environment::Entropy;
+use crate::instance::{AttemptId, Instance};
 use crate::observe::spikes::{Seen, Spikes};
 use crate::observe::{Decided, EngineMeters, Meters};
 use crate::store::{Cause, Claim, Lease, Outcome, Store, StoreError, Was};
@@ -68,6 +69,8 @@ pub use resolve::Resolved;
 pub struct Engine {
     store: Arc<dyn Store>,
     entropy: Entropy,
+    /// Whom its attempts name.
+    instance: Option<Instance>,
     patience: Patience,
     scopes: Arc<Scopes>,
     /// Everything that the engine does in tasks of its own.
@@ -187,6 +190,7 @@ impl Engine {
         Engine {
             store,
             entropy,
+            instance: None,
             patience: Patience::default(),
             scopes: Scopes::new(Bounds::default()),
             tasks: TaskTracker::new(),
@@ -199,6 +203,12 @@ impl Engine {
             stopping: CancellationToken::new(),
             parking: CancellationToken::new(),
         }
+    }
+
+    /// The same engine, whose attempts name this instance: a person who looks at a record sees who claimed it last.
+    #[must_use]
+    pub fn with_instance(self, instance: Instance) -> Engine {
+        Engine { instance: Some(instance), ..self }
     }
 
     /// The same engine with other bounds on the store's calls.
@@ -333,6 +343,14 @@ impl Engine {
             _ => meters.duplicate(),
         }
         self.spikes.saw(&operation.scope, &operation.key, seen);
+    }
+
+    /// An attempt of its own.
+    fn new_attempt(&self) -> AttemptId {
+        match self.instance {
+            Some(instance) => AttemptId::random_of(instance, &self.entropy),
+            None => AttemptId::random(&self.entropy),
+        }
     }
 
     fn meters_of<'a>(&'a self, operation: &'a Operation) -> &'a Meters {

@@ -36,6 +36,7 @@ pub mod engine;
 pub mod environment;
 pub mod fingerprint;
 pub mod inspect;
+pub mod instance;
 pub mod key;
 pub mod memory;
 pub mod observe;
@@ -53,10 +54,11 @@ pub use engine::{
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};
 pub use fingerprint::{Algorithm, Fingerprint};
 pub use inspect::{Filter, Inspect, StateName};
+pub use instance::{AttemptId, Instance};
 pub use key::{Key, KeyError, Scope};
 pub use memory::MemoryStore;
 pub use policy::{FOREVER, OnUnknown, Policy, PolicyError};
 pub use store::{
-    AttemptId, BoxError, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Label, Lease, Outcome, Purpose,
-    Settlement, Store, StoreError, Swept, View, Was,
+    BoxError, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Label, Lease, Outcome, Purpose, Settlement,
+    Store, StoreError, Swept, View, Was,
 };

@@ -20,8 +20,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::environment::Entropy;
 use crate::fingerprint::{Algorithm, Fingerprint};
+pub use crate::instance::AttemptId;
 use crate::key::{Key, Scope};
 
 /// Keeps the records.
@@ -98,21 +98,6 @@ pub enum Purpose {
 /// A number that every claim of a record raises. Larger is later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub u64);
-
-/// One attempt, whatever number of claim calls it takes. Random: two attempts never share one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AttemptId(pub [u8; 16]);
-
-impl AttemptId {
-    /// A new attempt.
-    #[must_use]
-    pub fn random(entropy: &Entropy) -> AttemptId {
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&entropy.next().to_be_bytes());
-        id[8..].copy_from_slice(&entropy.next().to_be_bytes());
-        AttemptId(id)
-    }
-}
 
 /// Proof of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use super::patience::{Failed, LONGEST};
 use super::wait::Waiting;
 use super::{Answer, Engine, Operation};
 use crate::policy::{OnUnknown, Policy};
-use crate::store::{AttemptId, Cause, Claim, ClaimRequest, Lease, Purpose, Settlement, StoreError, Was};
+use crate::store::{Cause, Claim, ClaimRequest, Lease, Purpose, Settlement, StoreError, Was};
 
 /// Why there is no claim.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Engine {
         ClaimRequest {
             scope: operation.scope.clone(),
             key: operation.key.clone(),
-            attempt: AttemptId::random(&self.entropy),
+            attempt: self.new_attempt(),
             purpose: Purpose::Run {
                 fingerprint: operation.fingerprint,
                 rerun: operation.policy.on_unknown == OnUnknown::Rerun,

@@ -35,8 +35,8 @@ use super::patience::Failed;
 use super::{Engine, Operation};
 use crate::policy::{OnUnknown, Policy};
 use crate::store::{
-    AttemptId, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Lease, Outcome, Purpose, Settlement,
-    StoreError, View, Was,
+    Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Lease, Outcome, Purpose, Settlement, StoreError, View,
+    Was,
 };
 
 /// Asks outside whether an operation took effect. An adapter's part: the engine decides when, and what the answer
@@ -224,7 +224,7 @@ impl Engine {
         let request = ClaimRequest {
             scope: entry.scope.clone(),
             key: entry.key.clone(),
-            attempt: AttemptId::random(&self.entropy),
+            attempt: self.new_attempt(),
             purpose: Purpose::Settle { seen: entry.fence, force: false },
             // The question's time, and the time to settle in, with as much again for the claim's own way back.
             lease_for: policy.probe_within.saturating_add(2 * self.patience.settle),

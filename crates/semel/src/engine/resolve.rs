@@ -6,9 +6,7 @@ use std::time::Duration;
 use super::Engine;
 use crate::key::{Key, Scope};
 use crate::policy::Policy;
-use crate::store::{
-    AttemptId, Claim, ClaimRequest, Entry, Fence, Lease, Purpose, Settlement, StoreError, Swept, Was,
-};
+use crate::store::{Claim, ClaimRequest, Entry, Fence, Lease, Purpose, Settlement, StoreError, Swept, Was};
 
 /// Whether a record could be resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +33,7 @@ impl Engine {
         let request = ClaimRequest {
             scope: seen.scope.clone(),
             key: seen.key.clone(),
-            attempt: AttemptId::random(&self.entropy),
+            attempt: self.new_attempt(),
             purpose: Purpose::Settle { seen: seen.fence, force },
             lease_for: Duration::from_secs(30),
             label: seen.label.clone(),
@@ -60,7 +58,7 @@ impl Engine {
         let (scope, key) = (Scope::new("semel:check"), Key::new("check"));
         let (Ok(scope), Ok(key)) = (scope, key) else { unreachable!("both are short and plain") };
         self.bounded("find", self.store.find(&scope, &key)).await?;
-        let (attempt, fence) = (AttemptId::random(&self.entropy), Fence(0));
+        let (attempt, fence) = (self.new_attempt(), Fence(0));
         let nobodys = Lease { scope, key, fence, attempt, attempts: 0, was: Was::New, doubt: false };
         match self.bounded("renew", self.store.renew(&nobodys, Policy::LEASE_MIN)).await {
             Ok(()) | Err(StoreError::LeaseLost) => Ok(()),
