@@ -10,6 +10,9 @@
 //!    mismatch, in flight and the like are the answer as of that snapshot, which holds everything acknowledged
 //!    before. If the rule wants to write, the answer is thrown away and the writer decides anew. So outcomes are
 //!    replayed on a full disk, and while another process holds the write lock.
+//!    Where the look-ups before it found nothing, a claim goes straight to the writer. What changes nothing is answered
+//!    there with the batch under way, and from a snapshot while another process holds the lock; a claim that the writer
+//!    fails is looked up after all; and a writer that is behind, or has been at one batch for long, is passed by.
 //! 4. **Answered means on disk**: WAL and `synchronous=FULL`. A commit becomes visible to readers only after it
 //!    was synced, so nothing is ever replayed that a power failure could take back.
 //! 5. **One bad call hurts nobody else.** If a statement fails, the transaction is rolled back, and the calls of
@@ -25,6 +28,7 @@
 //! # Limits
 //!
 //! - What is unsettled is looked for among all that runs: as many rows as there are open claims.
+//! - A claim that went straight to the writer waits for the commit under way, however long the disk takes over it.
 //! - A claim's look-up runs on the caller's thread: some microseconds, but one wait for the disk per page that
 //!   is not in memory.
 //! - SQLite's pages carry no checksums. A page that is torn or garbage is noticed by its structure; a flipped bit
@@ -58,7 +62,7 @@ use semel::{
 use crate::{ConnectError, Options};
 use error::{Failure, Step};
 use file::File;
-use readers::Readers;
+use readers::{LookUps, Readers};
 pub use schema::SqliteMigrations;
 use writer::Writer;
 
@@ -67,6 +71,7 @@ pub struct SqliteStore {
     file: File,
     clock: Arc<dyn Clock>,
     readers: Readers,
+    look_ups: LookUps,
     browser: Arc<Mutex<rusqlite::Connection>>,
     writer: Writer,
     sweeping: tokio::sync::Mutex<()>,
@@ -86,11 +91,17 @@ impl SqliteStore {
         Ok(SqliteStore {
             clock: Arc::clone(&options.clock),
             readers: Readers::open(&file)?,
+            look_ups: LookUps::default(),
             browser: Arc::new(Mutex::new(file.reader(file.busy_for())?)),
             writer: Writer::start(file.clone(), writing, Arc::clone(&options.clock))?,
             sweeping: tokio::sync::Mutex::new(()),
             file,
         })
+    }
+
+    /// The answer as of a snapshot; `None` if the rule wants to write.
+    fn glance(&self, request: &ClaimRequest) -> rusqlite::Result<Option<Claim>> {
+        self.readers.with(|reader| verbs::glance(reader, request, self.clock.as_ref()))
     }
 
     /// Lists on a thread that may wait: a listing reads many rows. It has a connection of its own, so that it
@@ -111,11 +122,25 @@ impl SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        // A reader's error decides nothing: the writer meets it too, or does not.
-        let glance = self.readers.with(|reader| verbs::glance(reader, request, self.clock.as_ref()));
-        match glance {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(_) => self.writer.ask(request.clone()).await,
+        let is_looked_up = self.look_ups.are_worth_it() || !self.writer.is_prompt();
+        if is_looked_up {
+            // A reader's error decides nothing: the writer meets it too, or does not.
+            if let Ok(Some(answer)) = self.glance(request) {
+                self.look_ups.found();
+                return Ok(answer);
+            }
+            self.look_ups.missed();
+        }
+        match self.writer.ask(request.clone()).await {
+            Ok(lease @ Claim::Acquired(_)) => Ok(lease),
+            Ok(answer) => {
+                self.look_ups.found();
+                Ok(answer)
+            }
+            Err(error) => {
+                self.look_ups.found();
+                if is_looked_up { Err(error) } else { self.glance(request).ok().flatten().ok_or(error) }
+            }
         }
     }
 

@@ -178,6 +178,7 @@ fn identity(_: &Path) -> Option<Identity> {
     None
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
+/// Whether somebody else has the lock.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }

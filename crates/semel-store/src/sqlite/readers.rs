@@ -1,6 +1,6 @@
 //! Connections for look-ups by key, beside the writer.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -38,5 +38,38 @@ impl Readers {
             self.pool[turn].lock().unwrap_or_else(PoisonError::into_inner)
         });
         read(&reader)
+    }
+}
+
+/// So many look-ups that found nothing, one after the other, and the next would find nothing either.
+const MISSES_MAX: u32 = 32;
+
+/// Whether a claim is looked up before it goes to the writer.
+///
+/// A look-up of a fresh key is in vain, and is an eighth of what a claim and its settlement cost. So
+/// after [`MISSES_MAX`] of them in a row claims go straight to the writer, until anything is found, here or there, or
+/// fails. It is a guess about what comes next; nothing but time depends on it.
+#[derive(Default)]
+pub(super) struct LookUps {
+    misses: AtomicU32,
+}
+
+impl LookUps {
+    pub(super) fn are_worth_it(&self) -> bool {
+        self.misses.load(Ordering::Relaxed) < MISSES_MAX
+    }
+
+    pub(super) fn missed(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn found(&self) {
+        self.misses.store(0, Ordering::Relaxed);
+    }
+
+    /// As after so many misses.
+    #[cfg(test)]
+    pub(super) fn have_been_in_vain(&self) {
+        self.misses.store(MISSES_MAX, Ordering::Relaxed);
     }
 }

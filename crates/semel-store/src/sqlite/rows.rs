@@ -9,9 +9,11 @@
 
 use bytes::Bytes;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Null, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, ToSql};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Statement, ToSql};
 use semel::record::{Record, State};
-use semel::{Algorithm, AttemptId, Cause, Fence, Fingerprint, Key, Label, Outcome, Scope, Timestamp, Was};
+use semel::{
+    Algorithm, AttemptId, Cause, Fence, Fingerprint, Key, Label, Lease, Outcome, Scope, Timestamp, Was,
+};
 
 /// A record, and where it is kept.
 #[derive(Debug)]
@@ -53,12 +55,9 @@ pub(super) const COLUMNS: usize = 23;
 pub(super) const LOAD_RUNNING: &str =
     concat!("SELECT ", running!(), " FROM running WHERE key = ?1 AND scope = ?2");
 
-/// The index leads to the key and all but surely to the scope; the scope itself decides.
-pub(super) const LOAD_SETTLED: &str =
-    concat!("SELECT ", settled!(), " FROM settled WHERE key = ?1 AND scope_hash = ?3 AND scope = ?2");
-
 /// Both in one statement, so of one snapshot: a record that goes from one table to the other is seen in one of them.
-/// What is settled first, since that is what is asked for again.
+/// What is settled first, since that is what is asked for again. The index leads to the key and all but surely to the
+/// scope; the scope itself decides.
 pub(super) const LOAD: &str = concat!(
     "SELECT ",
     settled!(),
@@ -101,8 +100,8 @@ pub(super) const BLOCK_BITS: u32 = 6;
 /// The statements of one transaction, looked up once for all its calls.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
+    load: CachedStatement<'c>,
     load_running: CachedStatement<'c>,
-    load_settled: CachedStatement<'c>,
     put_running: CachedStatement<'c>,
     drop_running: CachedStatement<'c>,
     add_settled: CachedStatement<'c>,
@@ -115,8 +114,8 @@ impl<'c> Rows<'c> {
     pub(super) fn of(connection: &'c Connection) -> rusqlite::Result<Rows<'c>> {
         Ok(Rows {
             connection,
+            load: connection.prepare_cached(LOAD)?,
             load_running: connection.prepare_cached(LOAD_RUNNING)?,
-            load_settled: connection.prepare_cached(LOAD_SETTLED)?,
             put_running: connection.prepare_cached(PUT_RUNNING)?,
             drop_running: connection.prepare_cached(DROP_RUNNING)?,
             add_settled: connection.prepare_cached(ADD_SETTLED)?,
@@ -128,13 +127,18 @@ impl<'c> Rows<'c> {
         self.connection
     }
 
-    /// The record of a scope and key. Two statements, but one snapshot: it runs within the writer's transaction.
-    /// What runs first: a settlement needs no more than that.
+    /// The record of a scope and key.
     pub(super) fn load(&mut self, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
-        let (key, name) = (key.as_str(), scope.as_str());
-        match self.load_running.query_row((key, name), stored).optional()? {
+        find(&mut self.load, scope, key)
+    }
+
+    /// The same, for whoever has a lease: the record runs, as a rule, and that is a small table. Two statements
+    /// otherwise, but one snapshot: it runs within the writer's transaction.
+    pub(super) fn load_leased(&mut self, lease: &Lease) -> rusqlite::Result<Option<Stored>> {
+        let Lease { scope, key, .. } = lease;
+        match self.load_running.query_row((key.as_str(), scope.as_str()), stored).optional()? {
             Some(running) => Ok(Some(running)),
-            None => self.load_settled.query_row((key, name, hash(name)), stored).optional(),
+            None => self.load(scope, key),
         }
     }
 
@@ -190,8 +194,11 @@ impl<'c> Rows<'c> {
 
 /// One look at the record of a scope and key.
 pub(super) fn load(connection: &Connection, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
-    let parameters = (key.as_str(), scope.as_str(), hash(scope.as_str()));
-    connection.prepare_cached(LOAD)?.query_row(parameters, stored).optional()
+    find(&mut *connection.prepare_cached(LOAD)?, scope, key)
+}
+
+fn find(load: &mut Statement<'_>, scope: &Scope, key: &Key) -> rusqlite::Result<Option<Stored>> {
+    load.query_row((key.as_str(), scope.as_str(), hash(scope.as_str())), stored).optional()
 }
 
 /// What stands for a scope in the index, for good: it is in the file. Two scopes may share one.

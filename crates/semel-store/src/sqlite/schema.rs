@@ -119,12 +119,31 @@ fn migrate(file: &File) -> Result<Vec<Migration>, ConnectError> {
         .map_err(|cause| Failure::new(file, Step::Begin, cause))?;
     // Not committed, the transaction ends with the connection, and nothing was applied.
     let pending = newer_than(version(file, &connection)?);
+    announce(file, &connection, &pending);
     for migration in &pending {
         let sql = [migration.sql, &header(migration.number)].concat();
         connection.execute_batch(&sql).map_err(|cause| Failure::new(file, Step::Write, cause))?;
     }
     connection.execute_batch("COMMIT").map_err(|cause| Failure::new(file, Step::Commit, cause))?;
     Ok(pending)
+}
+
+/// From this size on a migration takes so long that somebody may wonder.
+const LARGE: i64 = 256 << 20;
+
+/// A migration that copies all rows takes 5 to 10 seconds a gigabyte, and as much space again.
+fn announce(file: &File, connection: &Connection, pending: &[Migration]) {
+    let size =
+        |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).unwrap_or_default();
+    let bytes = size("page_count") * size("page_size");
+    if bytes >= LARGE && !pending.is_empty() {
+        let (file, megabytes) = (file.name(), bytes >> 20);
+        tracing::warn!(
+            file,
+            megabytes,
+            "the store is brought to a new schema; nobody else writes it meanwhile"
+        );
+    }
 }
 
 fn newer_than(version: u32) -> Vec<Migration> {

@@ -14,6 +14,7 @@ mod batches;
 mod migrated;
 mod plans;
 mod round_trip;
+mod straight;
 mod tables;
 
 /// A new store in a directory of its own.

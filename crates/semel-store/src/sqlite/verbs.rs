@@ -34,6 +34,10 @@ impl Verb for ClaimRequest {
         }
         Ok(answer)
     }
+
+    fn glance(&self, reader: &Connection, clock: &dyn Clock) -> rusqlite::Result<Option<Claim>> {
+        glance(reader, self, clock)
+    }
 }
 
 pub(super) struct Renew {
@@ -46,7 +50,7 @@ impl Verb for Renew {
 
     fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
         let Lease { scope, key, .. } = &self.lease;
-        let old = rows.load(scope, key)?;
+        let old = rows.load_leased(&self.lease)?;
         let new =
             record::renew(old.as_ref().map(|old| &old.record), &self.lease, self.lease_for, clock.now());
         match new {
@@ -66,7 +70,7 @@ impl Verb for Settle {
 
     fn apply(&self, rows: &mut Rows<'_>, clock: &dyn Clock) -> rusqlite::Result<Result<(), Unfit>> {
         let Lease { scope, key, .. } = &self.lease;
-        let old = rows.load(scope, key)?;
+        let old = rows.load_leased(&self.lease)?;
         let new =
             record::settle(old.as_ref().map(|old| &old.record), &self.lease, &self.settlement, clock.now());
         match new {

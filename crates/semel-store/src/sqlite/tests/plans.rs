@@ -23,7 +23,6 @@ fn every_statement_goes_by_its_index() {
     let pair = "running USING PRIMARY KEY (key=? AND scope=?)";
     for (sql, indexes) in [
         (rows::LOAD, &[by_key, pair][..]),
-        (rows::LOAD_SETTLED, &[by_key]),
         (rows::LOAD_RUNNING, &[pair]),
         (browse::BY_KEY, &["settled_key (key>? AND key<?)", "running USING PRIMARY KEY ("]),
         (browse::OPEN_BY_KEY, &["settled_open", "running USING PRIMARY KEY ("]),
