@@ -41,7 +41,7 @@ pub enum Command {
     Sweep(Sweep),
     /// Bring a store's schema up to date
     Migrate(Migrate),
-    /// See what retries do to a payment service, and what a gateway in front of it changes: half a minute
+    /// See what retries do to a payment service, and what a gateway in front of it changes: some 15 seconds
     Demo(Demo),
     /// What `semel demo` starts
     #[command(hide = true)]
