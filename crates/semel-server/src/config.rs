@@ -241,6 +241,9 @@ pub struct Settings {
     /// What is logged; info is a line for each decision [default: info]
     #[arg(long, env = "SEMEL_LOG", value_name = "LEVEL")]
     pub log: Option<LogLevel>,
+    /// Where spans are sent, by OTLP over HTTP: http://HOST:4318. Without a path it is /v1/traces [default: none]
+    #[arg(long, env = "SEMEL_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<Location>,
     /// An origin whose pages may call, and read the answers; repeatable, '*' is every one [default: none]
     #[arg(long = "cors-origin", env = "SEMEL_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub cors_origins: Option<Vec<Origin>>,
@@ -272,6 +275,7 @@ pub struct Config {
     pub drain_for: Duration,
     pub workers: usize,
     pub log: LogLevel,
+    pub otlp_endpoint: Option<Location>,
     pub cors_origins: Vec<Origin>,
     pub cors_credentials: bool,
     pub no_migrate: bool,
@@ -381,6 +385,7 @@ impl Settings {
             drain_for,
             workers,
             log,
+            otlp_endpoint,
             cors_origins,
             cors_credentials,
             no_migrate,
@@ -459,6 +464,7 @@ impl Settings {
             drain_for: span(self.drain_for, Duration::from_secs(25)),
             workers: self.workers.map_or_else(half_the_cores, usize::from),
             log: self.log.unwrap_or(LogLevel::Info),
+            otlp_endpoint: self.otlp_endpoint,
             cors_origins,
             cors_credentials,
             no_migrate: self.no_migrate.unwrap_or(false),
@@ -521,6 +527,7 @@ impl Settings {
             drain_for,
             workers,
             log,
+            otlp_endpoint,
             cors_origins,
             cors_credentials,
             no_migrate

@@ -141,9 +141,7 @@ fn v3_a_spike_is_one_line_that_names_the_scope() {
     let service = Service::plain();
     let gateway = Gateway::start(service.address(), &[]);
     let call = |body: &str| {
-        Call::post("/charges", "secret-key")
-            .header("Authorization", "Bearer secret-token")
-            .body(body)
+        Call::post("/charges", "secret-key").header("Authorization", "Bearer secret-token").body(body)
     };
     gateway.call(&call("first"));
     let mut client = gateway.connect();
@@ -161,6 +159,16 @@ fn v3_a_spike_is_one_line_that_names_the_scope() {
     assert_eq!(gateway.log().matches("semel::spike").count(), 1);
     let text = gateway.admin("/metrics").text();
     assert!(text.contains("semel_duplicate_spikes_total{likely=\"key_reused\"} 1"), "{text}");
+}
+
+#[cfg(not(feature = "otel"))]
+#[test]
+fn spans_are_refused_by_name_where_they_were_not_built_in() {
+    let args = ["gateway", "--upstream", "http://127.0.0.1:9000", "--otlp-endpoint", "http://127.0.0.1:4318"];
+    let output = support::semel().args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.starts_with("semel: --otlp-endpoint: ") && said.contains("the feature 'otel'"), "{said}");
 }
 
 /// Words that could be metrics of ours.

@@ -32,8 +32,12 @@ async fn answer_all(request: Request<Incoming>, serving: &Serving) -> Response<B
     if let Some(page) = serving.shared.page.answer(&parts) {
         return page;
     }
+    let span = serving.shared.traces.serves(&mut parts);
     let mut guarded = serving.shared.guarded.clone();
-    guarded.call(Request::from_parts(parts, body)).await.unwrap_or_else(|error| unguarded_failed(&error))
+    let answered = guarded.call(Request::from_parts(parts, body)).await;
+    let mut response = answered.unwrap_or_else(|error| unguarded_failed(&error));
+    span.answered(&mut response);
+    response
 }
 
 /// Why an unguarded request has no answer. With no key, repeating one that was sent could take effect twice.

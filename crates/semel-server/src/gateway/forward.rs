@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use super::telemetry::{Class, Timing};
 use super::tls::Connector;
+use super::traces::Traces;
 use super::upstream::{Arriving, Connections, SendError};
 use crate::config::{Config, Contract, RouteConfig};
 
@@ -25,6 +26,7 @@ use crate::config::{Config, Contract, RouteConfig};
 pub struct Forward {
     otherwise: Target,
     routes: Arc<HashMap<Arc<str>, Target>>,
+    traces: Traces,
 }
 
 /// A service, and how long it is waited for.
@@ -82,7 +84,7 @@ pub struct TooLate(pub Duration);
 
 impl Forward {
     /// With connections of its own; routes to the same service share them.
-    pub fn new(config: &Config, connectors: &Connectors) -> Forward {
+    pub fn new(config: &Config, connectors: &Connectors, traces: Traces) -> Forward {
         let mut all = HashMap::new();
         let mut target = |contract: &Contract, route: Arc<str>| {
             let connections = all
@@ -97,7 +99,7 @@ impl Forward {
         let otherwise = target(&config.otherwise, "otherwise".into());
         let of_route = |route: &RouteConfig| (route.name(), target(&route.contract, route.name()));
         let routes = config.routes.iter().map(of_route).collect();
-        Forward { otherwise, routes: Arc::new(routes) }
+        Forward { otherwise, routes: Arc::new(routes), traces }
     }
 
     fn target(&self, request: &Request<Body>) -> &Target {
@@ -114,12 +116,15 @@ impl Forward {
         }
         let asked_to_switch = request.headers().contains_key(header::UPGRADE);
         let begun = Instant::now();
+        let span = self.traces.calls(&mut request);
         let sent = if is_guarded {
             Ok(target.connections.send(request).await)
         } else {
             target.send_within(request).await
         };
-        target.timing.ended(class(&sent), begun.elapsed());
+        let class = class(&sent);
+        target.timing.ended(class, begun.elapsed());
+        span.called(class);
         let sent = sent?;
         let mut response = sent.map_err(|error| match error {
             SendError::NotSent { .. } | SendError::Refused { .. } => BoxError::from(NotSent::new(error)),

@@ -49,6 +49,8 @@ mod switch;
 mod telemetry;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
+#[cfg_attr(not(feature = "otel"), path = "no_traces.rs")]
+mod traces;
 mod tunnel;
 mod upstream;
 mod worker;
@@ -61,6 +63,7 @@ use jwks::Fetching;
 use page::Page;
 use probe::Questions;
 use tls::Acceptor;
+use traces::Exporting;
 use worker::Worker;
 
 /// How often space is freed.
@@ -90,6 +93,7 @@ pub struct Checked {
     questions: Questions,
     tls: Option<Acceptor>,
     admin_token: Option<Token>,
+    exporting: Exporting,
 }
 
 /// Whatever a gateway would refuse of its settings at its start, before anything is opened: `semel check-config`
@@ -106,17 +110,19 @@ pub fn checked(settings: Settings) -> Result<Checked, Failure> {
     let routes = contract::routes(&config, &questions).map_err(Failure::Usage)?;
     let admin_token = config.admin_token_file.as_deref().map(Token::read).transpose();
     let admin_token = admin_token.map_err(Failure::Usage)?;
+    let exporting = Exporting::new(&config).map_err(Failure::Usage)?;
     // Reads the URL, and opens nothing.
     semel_store::migrations(&config.store)?;
-    Ok(Checked { config, routes, connectors, questions, tls, admin_token })
+    Ok(Checked { config, routes, connectors, questions, tls, admin_token, exporting })
 }
 
 async fn serve(checked: Checked) -> Result<(), Failure> {
-    let Checked { config, routes, connectors, questions, tls, admin_token } = checked;
+    let Checked { config, routes, connectors, questions, tls, admin_token, exporting } = checked;
     let metrics = telemetry::install().map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
     let store = open(&config).await?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
     let engine = engine.with_bounds(config.bounds);
+    let traces = exporting.start().map_err(Failure::Failed)?;
     engine.register_metrics();
     routes.register_metrics();
     let statement = Arc::new(Statement::new(&config, store.shared));
@@ -158,12 +164,16 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let mut workers = Vec::new();
     for number in 0..config.workers {
         // A worker's connections to the service are its own, so no request crosses a thread.
-        let guarded =
-            SemelLayer::new(engine.clone(), routes.clone()).layer(Forward::new(&config, &connectors));
+        let guarded = SemelLayer::new(engine.clone(), routes.clone()).layer(Forward::new(
+            &config,
+            &connectors,
+            traces.clone(),
+        ));
         let shared = worker::Shared {
             guarded,
             page: page.clone(),
             cors: cors.clone(),
+            traces: traces.clone(),
             tls: tls.clone(),
             room: room.clone(),
             stop: stop.clone(),
@@ -185,6 +195,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     sweeper.abort();
     prober.abort();
     drain(&config, &engine, &stop).await;
+    traces.flush().await;
     let _ =
         tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
     Ok(())

@@ -1,4 +1,5 @@
-//! A fixed place that is asked by GET, beside the service: the keys of tokens, and whether a caller is allowed.
+//! A fixed place beside the service: asked by GET for the keys of tokens, and whether a caller is allowed; told spans by
+//! POST.
 //!
 //! Where it is, is the configuration's to say and nobody else's: no part of a request goes into its address, no redirect
 //! is followed, and every answer is bounded in time and length by whoever asks.
@@ -47,6 +48,26 @@ impl Place {
         question.uri_mut().clone_from(&self.target);
         question.headers_mut().insert(header::HOST, self.host.clone());
         question
+    }
+
+    /// A POST of this to it, once.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer.
+    #[cfg(feature = "otel")]
+    pub async fn tell(
+        &self,
+        headers: http::HeaderMap,
+        body: bytes::Bytes,
+    ) -> Result<Response<Arriving>, SendError> {
+        let mut telling = self.question();
+        *telling.method_mut() = Method::POST;
+        telling.headers_mut().extend(headers);
+        telling.headers_mut().insert(header::HOST, self.host.clone());
+        telling.headers_mut().insert(header::CONTENT_LENGTH, body.len().into());
+        *telling.body_mut() = body.into();
+        self.connections.send(telling).await
     }
 
     /// Asks. A GET may be repeated, so it is asked once more where the connection breaks.

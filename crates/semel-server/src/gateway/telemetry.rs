@@ -182,6 +182,12 @@ pub enum Class {
 impl Class {
     const NAMES: [&'static str; 8] = ["1xx", "2xx", "3xx", "4xx", "5xx", "not_sent", "cut", "late"];
 
+    /// The word for it, in spans as in metrics.
+    #[cfg(feature = "otel")]
+    pub fn as_str(self) -> &'static str {
+        Class::NAMES[self.at()]
+    }
+
     fn at(self) -> usize {
         match self {
             Class::Status(status) => usize::from(status.as_u16() / 100).clamp(1, 5) - 1,

@@ -27,6 +27,7 @@ use super::forward::Forward;
 use super::page::Page;
 use super::telemetry::Connected;
 use super::tls::Acceptor;
+use super::traces::Traces;
 
 /// Connections of all workers together.
 const CONNECTIONS_MAX: usize = 8192;
@@ -50,6 +51,7 @@ pub struct Shared {
     pub guarded: Semel<Forward>,
     pub page: Arc<Page>,
     pub cors: Arc<Cors>,
+    pub traces: Traces,
     /// Where TLS ends here.
     pub tls: Option<Acceptor>,
     /// A place for each connection, and for each further stream of one.
