@@ -33,6 +33,7 @@ use tokio::time::sleep;
 
 use crate::Failure;
 use crate::cli::{Demo, DemoChild, DemoPart};
+use crate::terminal::Terminal;
 
 mod audit;
 mod client;
@@ -42,7 +43,6 @@ mod report;
 mod service;
 mod stage;
 mod story;
-mod terminal;
 mod wire;
 
 use audit::{Figures, Outcome};
@@ -50,7 +50,6 @@ use client::{Carried, Storm};
 use ledger::Ledger;
 use stage::{Child, Directory, Stage};
 use story::Story;
-use terminal::Terminal;
 
 /// The runs, as their progress names them.
 const STRAIGHT: &str = "1 straight at the service";

@@ -18,6 +18,7 @@ mod log;
 mod openapi;
 mod operator;
 mod origin;
+mod terminal;
 mod values;
 
 /// A request makes some forty small allocations that end on another thread than they began on.

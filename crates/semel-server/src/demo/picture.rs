@@ -6,7 +6,7 @@ use super::Run;
 use super::client::Seen;
 use super::ledger::time;
 use super::story::Story;
-use super::terminal::Terminal;
+use crate::terminal::Terminal;
 
 /// Orders in a row of the picture, and in all of it.
 const ROW: usize = 72;

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::audit::Outcome;
 use super::stage::CONFIG;
 use super::story::Story;
-use super::terminal::{Terminal, unwritten};
 use crate::Failure;
+use crate::terminal::{Terminal, unwritten};
 
 /// What is about to happen.
 pub fn beginning(story: &Story, keep: Option<&Path>) -> Vec<String> {
