@@ -173,6 +173,26 @@ impl Pattern {
         self.pairs(path).is_some()
     }
 
+    /// Whether every path that is one of `other`'s is one of these too.
+    #[must_use]
+    pub fn covers(&self, other: &Pattern) -> bool {
+        let (own, others) = (self.segments.len(), other.segments.len());
+        let long_enough = match (self.open, other.open) {
+            (true, true) => others >= own,
+            // An open pattern has one segment more at least, which may be empty.
+            (true, false) => others > own,
+            (false, true) => false,
+            (false, false) => own == others,
+        };
+        let fits = |(own, other): (&Segment, &Segment)| match (own, other) {
+            (Segment::Variable(_), Segment::Literal(text)) => !text.is_empty(),
+            (Segment::Variable(_), Segment::Variable(_)) => true,
+            (Segment::Literal(own), Segment::Literal(other)) => own == other,
+            (Segment::Literal(_), Segment::Variable(_)) => false,
+        };
+        long_enough && self.segments.iter().zip(&other.segments).all(fits)
+    }
+
     /// The variables of a path that matches, with the segments that they stand for, as they were sent.
     pub fn variables<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.pairs(path).into_iter().flatten().filter_map(|(segment, text)| match segment {
@@ -303,6 +323,25 @@ mod tests {
             assert!(!pattern(text).matches(path), "{text} {path}");
         }
         assert!(Pattern::any().matches("/") && Pattern::any().matches("//a/"));
+    }
+
+    #[test]
+    fn a_pattern_covers_another_whose_paths_are_all_its_own() {
+        let texts =
+            ["/", "/*", "/a", "/a/", "/a/*", "/a/{x}", "/a/b", "/a/b/*", "/{x}", "/{y}", "/{x}/b", "/{x}/*"];
+        // Each kind of segment that the patterns tell apart, to a length beyond theirs.
+        let parts = ["", "a", "b", "c"];
+        let mut paths: Vec<String> = parts.iter().map(|part| format!("/{part}")).collect();
+        for at in 0.. {
+            let longer = |path: &String| path.matches('/').count() < 4;
+            let Some(path) = paths.get(at).cloned() else { break };
+            paths.extend(parts.iter().filter(|_| longer(&path)).map(|part| format!("{path}/{part}")));
+        }
+        for (one, other) in texts.iter().flat_map(|one| texts.iter().map(move |other| (one, other))) {
+            let (covers, of) = (pattern(one), pattern(other));
+            let all = paths.iter().filter(|path| of.matches(path)).all(|path| covers.matches(path));
+            assert_eq!(covers.covers(&of), all, "{one} {other}");
+        }
     }
 
     #[test]

@@ -114,10 +114,13 @@ impl<'a> Found<'a> {
         let own = at.and_then(|at| settings.route.as_ref()?.get(at));
         let mut effective = route.map_or_else(|| config.otherwise.effective(), RouteConfig::effective);
         let is_set = |settings: &Settings, name| settings.names().contains(&(name, true));
+        let by_preset = |name| matches!(name, "kept" | "released" | "unknown" | "mismatch_status");
         let origin = |name| match own {
             Some(own) if is_set(own, name) => "this route",
+            Some(own) if by_preset(name) && is_set(own, "preset") => "this route's preset",
             _ if is_set(beside, name) => "a flag or a variable",
             _ if is_set(settings, name) => "the file",
+            _ if by_preset(name) && is_set(settings, "preset") => "the preset",
             _ => "the default",
         };
         let in_order = settings.names().into_iter().filter_map(|(name, _)| {

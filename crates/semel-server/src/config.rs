@@ -482,6 +482,9 @@ impl Settings {
                 "'{setting}' is one for the whole gateway and cannot stand in a route"
             )));
         }
+        if let Some(near) = written_otherwise(text) {
+            return Err(named(format!("a variable is written {{name}}; did you mean '{near}'?")));
+        }
         let pattern: Pattern = text.parse().map_err(|error| named(format!("{error}")))?;
         let host = route.host.as_deref().map(host).transpose().map_err(named)?;
         let contract = Contract::of(&route.clone().or(self.above(route)), Some(&pattern)).map_err(named)?;
@@ -545,20 +548,46 @@ impl RouteConfig {
     }
 }
 
-/// A route that comes after one with the same paths, host and methods would never be asked.
+/// A route that comes after one with all of its paths, hosts and methods would never be asked.
 fn reachable(routes: &[RouteConfig]) -> Result<(), String> {
     for (at, route) in routes.iter().enumerate() {
         let methods = &route.contract.methods;
         let hides = |earlier: &&RouteConfig| {
-            earlier.pattern == route.pattern
+            earlier.pattern.covers(&route.pattern)
                 && (earlier.host.is_none() || earlier.host == route.host)
                 && methods.iter().all(|method| earlier.contract.methods.contains(method))
         };
-        if routes[..at].iter().any(|earlier| hides(&earlier)) {
-            return Err(format!("route {}: it stands twice, and the first one always holds", route.pattern));
+        match routes[..at].iter().find(hides) {
+            Some(earlier) if earlier.pattern == route.pattern => {
+                return Err(format!(
+                    "route {}: it stands twice, and the first one always holds",
+                    route.pattern
+                ));
+            }
+            Some(earlier) => {
+                let (pattern, earlier) = (&route.pattern, earlier.name());
+                return Err(format!(
+                    "route {pattern}: it is never asked, since {earlier} holds first; put it above"
+                ));
+            }
+            None => {}
         }
     }
     Ok(())
+}
+
+/// Other frameworks write a variable otherwise, and here that would match nothing but itself: `/charges/:id`.
+fn written_otherwise(text: &str) -> Option<String> {
+    let variable = |segment: &str| {
+        let name = segment.strip_prefix(':').or_else(|| segment.strip_prefix('<')?.strip_suffix('>'))?;
+        let name = name.rsplit(':').next().unwrap_or(name);
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        (!name.is_empty() && name.bytes().all(fits)).then(|| format!("{{{name}}}"))
+    };
+    let here = |segment: &str| variable(segment).unwrap_or_else(|| segment.to_owned());
+    text.split('/')
+        .any(|segment| variable(segment).is_some())
+        .then(|| text.split('/').map(here).collect::<Vec<_>>().join("/"))
 }
 
 /// A route's host, as it is compared.
@@ -648,7 +677,16 @@ fn half_the_cores() -> usize {
 fn explained(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
-        return message.replace('\n', " ");
+        let said = message.replace('\n', " ");
+        return match message {
+            "wanted string or table" => "a word in quotes is wanted".to_owned(),
+            // What begins with a t or an f, and is neither true nor false.
+            _ if message.starts_with("invalid boolean") => format!("{said}; a text stands in quotes"),
+            _ if message.starts_with("invalid type: map, expected a sequence") => {
+                "a route begins with [[route]], in double brackets".to_owned()
+            }
+            _ => said,
+        };
     }
     let unknown = quoted.next().unwrap_or_default();
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
@@ -688,6 +726,13 @@ mod tests {
         assert!(error.contains("line 1") && error.contains("'30s'"), "{error}");
         assert!(Settings::parse("body_bytes_max = -1").unwrap_err().contains("a size is written"));
         assert!(Settings::parse("lease = true").unwrap_err().contains("written in quotes"));
+        assert!(Settings::parse("remember_for = forever").unwrap_err().contains("a text stands in quotes"));
+        assert_eq!(
+            Settings::parse("key = [\"required\"]").unwrap_err(),
+            "line 1: a word in quotes is wanted"
+        );
+        let error = Settings::parse("[route]\nmatch = \"/a\"").unwrap_err();
+        assert_eq!(error, "line 1: a route begins with [[route]], in double brackets");
         let error = Settings::parse("on_unknown = \"parc\"").unwrap_err();
         assert!(error.contains("did you mean 'park'?"), "{error}");
     }
@@ -762,6 +807,12 @@ mod tests {
             ),
             ("[[route]]\nmatch = \"/a\"\nhost = \"h:80\"", "without a port"),
             ("[[route]]\nmatch = \"/a\"\n[[route]]\nmatch = \"/a\"", "stands twice"),
+            (
+                "[[route]]\nmatch = \"/v1/*\"\n[[route]]\nmatch = \"/v1/a\"",
+                "route /v1/a: it is never asked, since POST,PATCH /v1/* holds first",
+            ),
+            ("[[route]]\nmatch = \"/a/:id\"", "did you mean '/a/{id}'?"),
+            ("[[route]]\nmatch = \"/<int:id>/b\"", "did you mean '/{id}/b'?"),
             ("match = \"/a\"", "stand in a [[route]]"),
             ("[[route]]\nmatch = \"/a\"\nreplay_for = \"40d\"", "route /a: remember-for"),
         ] {

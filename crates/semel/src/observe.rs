@@ -1,5 +1,5 @@
 //! What the engine lets be seen: counters, gauges and histograms through the `metrics` facade, and a word about spikes
-//! of duplicates ([`spikes`]).
+//! of duplicates (`observe/spikes.rs`).
 //!
 //! 1. Names begin with `semel_`, values are in base units, and [`METRICS`] has each of them.
 //! 2. **No key, scope, path or tenant is a label**: their number has no bound, and some are secret. A route's name is

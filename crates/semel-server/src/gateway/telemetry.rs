@@ -218,3 +218,37 @@ impl std::fmt::Debug for Timing {
         write!(f, "Timing({})", self.0.route)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A service that makes up statuses makes up causes. They are counted all the same.
+    #[test]
+    fn causes_are_few_labels() {
+        let mut shown = Shown::default();
+        for round in 0..10 {
+            let by_cause =
+                (0..20).map(|number| (format!("status-{}", 500 + 20 * round + number), 2)).collect();
+            shown.show("unknown", &Waiting { by_cause, oldest: Some(Duration::from_secs(1)) });
+            shown.show("dead", &Waiting::default());
+        }
+        let of = |state| shown.0.keys().filter(|(of, _)| *of == state).map(|(_, cause)| cause.as_str());
+        assert_eq!(of("dead").collect::<Vec<_>>(), ["lapsed"]);
+        let unknown: Vec<&str> = of("unknown").collect();
+        assert!(unknown.contains(&"other") && unknown.contains(&"lapsed"), "{unknown:?}");
+        assert!(unknown.len() <= CAUSES_MAX + 2, "{unknown:?}");
+    }
+
+    #[test]
+    fn each_metric_is_named_once_and_in_base_units() {
+        let mut names = std::collections::BTreeSet::new();
+        for metric in all() {
+            assert!(metric.name.starts_with("semel_") && names.insert(metric.name), "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            if let Kind::Histogram(bounds) = metric.kind {
+                assert!(metric.name.ends_with("_seconds") && bounds.is_sorted(), "{}", metric.name);
+            }
+        }
+    }
+}

@@ -88,6 +88,7 @@ fn a_request_has_its_route_and_each_setting_says_where_it_comes_from() {
         ("remember_for = \"forever\"", "# this route"),
         ("key = \"required\"", "# the file"),
         ("lease = \"30s\"", "# the default"),
+        ("released = [401", "# this route's preset"),
     ] {
         let found = said.out.lines().any(|line| line.starts_with(start) && line.ends_with(end));
         assert!(found, "{start} … {end}\n{}", said.out);
