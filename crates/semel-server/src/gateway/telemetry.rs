@@ -233,9 +233,11 @@ mod tests {
             shown.show("unknown", &Waiting { by_cause, oldest: Some(Duration::from_secs(1)) });
             shown.show("dead", &Waiting::default());
         }
-        let of = |state| shown.0.keys().filter(|(of, _)| *of == state).map(|(_, cause)| cause.as_str());
-        assert_eq!(of("dead").collect::<Vec<_>>(), ["lapsed"]);
-        let unknown: Vec<&str> = of("unknown").collect();
+        let of = |state: &str| -> Vec<&str> {
+            shown.0.keys().filter(|(of, _)| *of == state).map(|(_, cause)| cause.as_str()).collect()
+        };
+        assert_eq!(of("dead"), ["lapsed"]);
+        let unknown = of("unknown");
         assert!(unknown.contains(&"other") && unknown.contains(&"lapsed"), "{unknown:?}");
         assert!(unknown.len() <= CAUSES_MAX + 2, "{unknown:?}");
     }
