@@ -3,7 +3,7 @@
 //! `cargo run --release -p semel-store --example fill FILE COUNT`
 //!
 //! The store completes one key; the others are copies of its row under random keys, so that this program knows nothing
-//! of what a row holds. About five minutes and 7 GB for ten million.
+//! of what a row holds. Some minutes and 6 GB for ten million.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
