@@ -37,10 +37,22 @@ fn not_a_duration(text: &str, parts: Option<(u64, &str)>) -> String {
         None if nearest(text, ["forever"]).is_some() => format!("{FORMS}; did you mean 'forever'?"),
         None => FORMS.into(),
         Some((number, unit)) => {
-            let unit = nearest_unit(unit);
+            let (number, unit) = match days(unit) {
+                Some(days) => (number.saturating_mul(days), "d"),
+                None => (number, nearest_unit(unit)),
+            };
             format!("{FORMS}; did you mean '{number}{unit}'?")
         }
     }
+}
+
+/// What is longer than a day has no unit here. `1month` for a minute would be a key that is forgotten at once.
+fn days(unit: &str) -> Option<u64> {
+    let unit = unit.trim().to_ascii_lowercase();
+    [("w", 7), ("mo", 30), ("y", 365)]
+        .into_iter()
+        .find(|(start, _)| unit.starts_with(start))
+        .map(|(_, days)| days)
 }
 
 /// `sec`, `mins`, `hours` and `days` begin with their unit; nothing at all is most often seconds.

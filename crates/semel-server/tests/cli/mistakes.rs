@@ -67,6 +67,9 @@ fn durations_and_sizes_are_named_by_their_nearest() {
         setting(flag, "big", "1MiB");
     }
     setting("--replay-for", "foreverr", "'forever'");
+    setting("--remember-for", "2w", "'14d'");
+    setting("--remember-for", "1 month", "'30d'");
+    setting("--remember-for", "1year", "'365d'");
     setting("--workers", "many", "--workers");
     setting("--workers", "0", "at least 1");
 }
