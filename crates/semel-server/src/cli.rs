@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Settings, escaped};
+use crate::operator::RoutePattern;
 use crate::values::{Span, nearest};
 
 /// Operations that take effect once, however often they arrive.
@@ -138,6 +139,18 @@ pub struct Keys {
     /// Only keys that begin so
     #[arg(long, value_name = "TEXT")]
     pub prefix: Option<String>,
+    /// Only this cause: timeout, cut, lapsed, shutdown, status-502, ...
+    #[arg(long, value_name = "CAUSE")]
+    pub cause: Option<String>,
+    /// Only keys that have been in their state for so long
+    #[arg(long, value_name = "DURATION")]
+    pub older_than: Option<Span>,
+    /// Only this route: "POST /charges/{id}", or /charges/* for every method
+    #[arg(long, value_name = "PATTERN")]
+    pub route: Option<RoutePattern>,
+    /// How many, by state and cause, instead of a list
+    #[arg(long)]
+    pub count: bool,
     /// At most so many
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub limit: u32,
@@ -163,10 +176,32 @@ pub struct Show {
 /// `semel resolve`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("how").required(true).args(["completed", "rerun"]))]
+#[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["key", "pattern", "cause", "older_than"]))]
 pub struct Resolve {
-    /// The key.
-    #[command(flatten)]
-    pub which: Which,
+    /// The key; without it, all that fit --match, --cause and --older-than
+    #[arg(conflicts_with_all = ["pattern", "cause", "older_than"])]
+    pub key: Option<String>,
+    /// The key's scope, where several have it; of many, only this scope
+    #[arg(long, value_name = "SCOPE")]
+    pub scope: Option<String>,
+    /// All that is open of this route: "POST /charges/{id}", or /charges/* for every method
+    #[arg(long = "match", value_name = "PATTERN")]
+    pub pattern: Option<RoutePattern>,
+    /// All that is open for this cause: timeout, cut, lapsed, status-502, ...
+    #[arg(long, value_name = "CAUSE")]
+    pub cause: Option<String>,
+    /// All that has been open for so long
+    #[arg(long, value_name = "DURATION")]
+    pub older_than: Option<Span>,
+    /// Of many, at most so many at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask about many
+    #[arg(long)]
+    pub yes: bool,
     /// The store.
     #[command(flatten)]
     pub place: Where,

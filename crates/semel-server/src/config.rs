@@ -83,6 +83,9 @@ pub struct Settings {
     /// The service's name, part of every key's scope [default: default]
     #[arg(long, env = "SEMEL_SERVICE", value_name = "NAME")]
     pub service: Option<String>,
+    /// This gateway's name: records, the log and /readyz tell by it which gateway was there [default: host and process id]
+    #[arg(long, env = "SEMEL_INSTANCE", value_name = "NAME")]
+    pub instance: Option<String>,
     /// Who a caller is: the first of these that a request has. jwt:CLAIM, header:NAME, certificate, authorization; and at
     /// the end 'required', to refuse whoever is none of them; repeatable [default: authorization]
     #[arg(long, env = "SEMEL_PRINCIPAL", value_name = "PRINCIPAL", value_delimiter = ',')]
@@ -265,6 +268,7 @@ pub struct Config {
     pub admin: Address,
     pub admin_token_file: Option<PathBuf>,
     pub service: String,
+    pub instance: Option<String>,
     pub key_secret: Option<KeySecret>,
     /// Where it stands.
     pub key_secret_file: Option<PathBuf>,
@@ -334,6 +338,7 @@ impl Settings {
             admin,
             admin_token_file,
             service,
+            instance,
             principal,
             trusted_proxies,
             jwks,
@@ -457,6 +462,7 @@ impl Settings {
             trusted_proxies,
             tokens,
             service: service(self.service)?,
+            instance: instance(self.instance)?,
             key_secret,
             key_secret_file: self.key_secret_file,
             upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
@@ -519,6 +525,7 @@ impl Settings {
             admin,
             admin_token_file,
             service,
+            instance,
             key_secret_file,
             trusted_proxies,
             jwks,
@@ -645,6 +652,18 @@ pub fn key_secret(file: &Path) -> Result<KeySecret, String> {
     let secret = std::fs::read(file).map_err(|error| named(error.to_string()))?;
     KeySecret::new(secret.trim_ascii())
         .ok_or_else(|| named(format!("a secret has {} bytes or more", KeySecret::BYTES_MIN)))
+}
+
+/// For people and logs: short, and in one line.
+fn instance(name: Option<String>) -> Result<Option<String>, String> {
+    let is_short =
+        |name: &String| (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    match name {
+        Some(name) if !is_short(&name) => {
+            Err("--instance is a name of 1 to 64 visible ASCII characters, without spaces".into())
+        }
+        name => Ok(name),
+    }
 }
 
 /// The name stands between colons in the scope.

@@ -4,21 +4,22 @@
 use std::future::Future;
 use std::io::Write;
 
-use http::{HeaderValue, StatusCode, header};
-use semel::{
-    Cause, Engine, Entropy, Entry, Filter, Key, Outcome, Resolved, Scope, Settlement, StoreError, View,
-};
-use semel_http::Kept;
+use semel::{Cause, Engine, Entropy, Entry, Filter, Key, Scope, StoreError, View};
 use semel_store::{Connected, Options};
 
 use crate::Failure;
-use crate::cli::{Keys, Migrate, Resolve, Show, Sweep, Where, Which};
+use crate::cli::{Keys, Migrate, Show, Sweep, Where};
 use crate::config::{STORE, Settings, key_secret, layered, without_password};
 
+mod resolve;
+mod select;
+mod show;
 mod table;
 
-/// How many records are listed at a time. Each comes with its outcome, which may be large.
-const PAGE: u32 = 50;
+pub use resolve::resolve;
+pub use select::RoutePattern;
+
+use select::{Counts, Pages, Selection};
 
 /// How many records are freed at a time.
 const SWEPT: u32 = 500;
@@ -33,52 +34,38 @@ pub fn run(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fai
 pub async fn keys(args: Keys) -> Result<(), Failure> {
     let store = open(&args.place).await?;
     let scope = args.scope.as_deref().map(scope).transpose()?;
-    let filter = Filter { state: args.state, scope, prefix: args.prefix };
-    let mut left = args.limit;
-    let mut after = None;
+    let selection = Selection {
+        filter: Filter { state: args.state, scope, prefix: args.prefix },
+        cause: args.cause,
+        older_than: args.older_than.map(|span| span.0),
+        route: args.route,
+    };
     let mut out = table::Keys::new(args.json);
-    while left > 0 {
-        let page = store.inspect.list(&filter, after.as_ref(), left.min(PAGE)).await.map_err(failed)?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.cursor.clone());
-        left -= u32::try_from(page.len()).unwrap_or(left);
-        page.iter().try_for_each(|entry| out.row(entry)).map_err(unwritten)?;
+    let mut pages = Pages::new(&store, &selection);
+    if args.count {
+        let mut counts = Counts::default();
+        while let Some(entry) = pages.next().await.map_err(failed)? {
+            counts.count(&entry);
+        }
+        return out.counts(&counts).map_err(unwritten);
     }
-    out.end(left == 0, &without_password(&url(&args.place)?)).map_err(unwritten)
+    let mut left = args.limit;
+    while left > 0
+        && let Some(entry) = pages.next().await.map_err(failed)?
+    {
+        out.row(&entry).map_err(unwritten)?;
+        left -= 1;
+    }
+    let meant = selection.meant().map(|meant| format!("; did you mean --cause {meant}?"));
+    let store = without_password(&url(&args.place)?) + &meant.unwrap_or_default();
+    out.end(left == 0, &store).map_err(unwritten)
 }
 
 /// `semel show`.
 pub async fn show(args: Show) -> Result<(), Failure> {
     let store = open(&args.place).await?;
-    let entry = find(&store, &args.place, &args.which).await?;
-    table::show(&entry, args.json).map_err(unwritten)
-}
-
-/// `semel resolve`.
-pub async fn resolve(args: Resolve) -> Result<(), Failure> {
-    let store = open(&args.place).await?;
-    let entry = find(&store, &args.place, &args.which).await?;
-    let settlement = settlement(&args, entry.label.as_str())?;
-    resolvable(&entry, args.force)?;
-    let engine = Engine::new(store.store.clone(), Entropy::system());
-    let unsaid = |error| {
-        let key = &args.which.key;
-        Failure::Failed(format!(
-            "{error}. See `semel show {key}`; if it is running, wait until its lease is over, and resolve it again"
-        ))
-    };
-    match engine.resolve(&entry, &settlement, args.force).await.map_err(unsaid)? {
-        Resolved::Done if args.rerun => {
-            say(format_args!("released: the next retry of {} runs", args.which.key))
-        }
-        Resolved::Done => {
-            say(format_args!("completed: retries of {} get the given response", args.which.key))
-        }
-        Resolved::Moved => Err(Failure::Failed(format!(
-            "{} has changed since it was looked up; nothing was done. See `semel show {}`",
-            args.which.key, args.which.key
-        ))),
-    }
+    let entry = find(&store, &args.place, &args.which.key, args.which.scope.as_deref()).await?;
+    show::show(&entry, &args).map_err(unwritten)
 }
 
 /// `semel sweep`.
@@ -130,93 +117,35 @@ async fn open(place: &Where) -> Result<Connected, Failure> {
 
 /// The one record that is meant. Several: the caller has to say which. With the gateway's file the key can be given in
 /// clear where the store has an HMAC of it; as the store has it, it can always be given.
-async fn find(store: &Connected, place: &Where, which: &Which) -> Result<Entry, Failure> {
-    let key = Key::new(&which.key).map_err(|error| Failure::Usage(format!("KEY: {error}")))?;
+async fn find(store: &Connected, place: &Where, key: &str, scope: Option<&str>) -> Result<Entry, Failure> {
+    let given = key;
+    let key = Key::new(given).map_err(|error| Failure::Usage(format!("KEY: {error}")))?;
     let key = match settings(place)?.key_secret_file {
-        Some(file) if !which.key.starts_with("hmac-") => {
-            key_secret(&file).map_err(Failure::Usage)?.stored(&key)
-        }
+        Some(file) if !given.starts_with("hmac-") => key_secret(&file).map_err(Failure::Usage)?.stored(&key),
         _ => key,
     };
-    let mut found = match &which.scope {
-        Some(text) => store.store.find(&scope(text)?, &key).await.map_err(failed)?.into_iter().collect(),
-        None => store.inspect.find_key(&key, PAGE).await.map_err(failed)?,
+    let mut found = match scope {
+        Some(text) => {
+            store.store.find(&self::scope(text)?, &key).await.map_err(failed)?.into_iter().collect()
+        }
+        None => store.inspect.find_key(&key, select::PAGE).await.map_err(failed)?,
     };
     match found.len() {
-        0 if which.key.starts_with('"') => Err(Failure::Failed(format!(
+        0 if given.starts_with('"') => Err(Failure::Failed(format!(
             "no record of key {}: a key is given without the quotes of its header",
-            which.key
+            given
         ))),
-        0 => Err(Failure::Failed(format!("no record of key {}", which.key))),
+        0 => Err(Failure::Failed(format!("no record of key {}", given))),
         1 => Ok(found.remove(0)),
         several => {
             let scopes: String = found.iter().map(|entry| format!("\n  --scope '{}'", entry.scope)).collect();
-            Err(Failure::Usage(format!("{several} scopes have key {}; say which:{scopes}", which.key)))
+            Err(Failure::Usage(format!("{several} scopes have key {}; say which:{scopes}", given)))
         }
     }
 }
 
 fn scope(text: &str) -> Result<Scope, Failure> {
     Scope::new(text).map_err(|error| Failure::Usage(format!("--scope: {error}")))
-}
-
-/// What can be resolved at all; whether it still is when it is claimed, the claim says.
-fn resolvable(entry: &Entry, force: bool) -> Result<(), Failure> {
-    let key = entry.key.as_str();
-    match &entry.view {
-        View::Unknown { .. } | View::Dead { .. } => Ok(()),
-        View::Running { .. } if force => Ok(()),
-        View::Running { lease_left } => Err(Failure::Failed(format!(
-            "{key} is running (its lease has {} s left); it will end by itself. --force takes it all the same",
-            lease_left.as_secs() + 1
-        ))),
-        View::Completed { .. } | View::Forgotten => {
-            Err(Failure::Failed(format!("{key} is {}: there is nothing to resolve", entry.view.name())))
-        }
-        View::Released { .. } => {
-            Err(Failure::Failed(format!("{key} is released: its next retry runs anyway")))
-        }
-    }
-}
-
-/// Retention is the flag's, else that of the record's route, else what holds for the gateway, else the default (K4).
-fn settlement(args: &Resolve, label: &str) -> Result<Settlement, Failure> {
-    let gateway = Settings {
-        replay_for: args.gateways_replay_for,
-        remember_for: args.gateways_remember_for,
-        ..Settings::default()
-    };
-    let configured = layered(gateway, args.place.config.as_ref()).map_err(Failure::Usage)?;
-    let (replay_for, remember_for) = configured.retention(label);
-    let remember_for = args.remember_for.map_or(remember_for, |span| span.0);
-    let Some(status) = args.status.filter(|_| args.completed) else {
-        return Ok(Settlement::Release { not_before: None, unbind: false, ran: true, remember_for });
-    };
-    let replay_for = args.replay_for.map_or(replay_for, |span| span.0);
-    if remember_for < replay_for {
-        return Err(Failure::Usage("--remember-for must not be shorter than --replay-for".into()));
-    }
-    Ok(Settlement::Complete { outcome: outcome(args, status)?, replay_for, remember_for })
-}
-
-fn outcome(args: &Resolve, status: u16) -> Result<Outcome, Failure> {
-    let body = match &args.body_file {
-        Some(file) => {
-            std::fs::read(file).map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?
-        }
-        None => Vec::new(),
-    };
-    let kind = args.content_type.clone().or_else(|| {
-        let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok();
-        (!body.is_empty()).then(|| if is_json { "application/json" } else { "text/plain" }.to_owned())
-    });
-    let status =
-        StatusCode::from_u16(status).map_err(|error| Failure::Usage(format!("--status: {error}")))?;
-    let kept = Kept::new(status, body).map_err(|error| Failure::Usage(format!("--status: {error}")))?;
-    let Some(kind) = kind else { return Ok(kept.encode()) };
-    let kind =
-        HeaderValue::from_str(&kind).map_err(|error| Failure::Usage(format!("--content-type: {error}")))?;
-    Ok(kept.header(header::CONTENT_TYPE, kind).encode())
 }
 
 /// Says something on standard output.

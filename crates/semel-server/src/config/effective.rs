@@ -84,6 +84,7 @@ impl Config {
             ("admin", json!(self.admin.to_string())),
             ("admin_token_file", json!(self.admin_token_file.as_deref().map(written))),
             ("service", json!(self.service)),
+            ("instance", json!(self.instance)),
             ("key_secret_file", json!(self.key_secret_file.as_deref().map(written))),
             ("trusted_proxies", json!(proxies)),
             ("upstream_idle", json!(Span(self.upstream_idle).to_string())),

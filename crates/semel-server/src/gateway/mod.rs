@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel::{Engine, Entropy, Swept};
+use semel::{Engine, Entropy, Instance, Swept};
 use semel_http::{Routes, SemelLayer};
 use semel_store::Connected;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -121,11 +121,12 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let metrics = telemetry::install().map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
     let store = open(&config).await?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
-    let engine = engine.with_bounds(config.bounds);
+    let instance = config.instance.clone().unwrap_or_else(host_and_process);
+    let engine = engine.with_bounds(config.bounds).with_instance(Instance::named(&instance));
     let traces = exporting.start().map_err(Failure::Failed)?;
     engine.register_metrics();
     routes.register_metrics();
-    let statement = Arc::new(Statement::new(&config, store.shared));
+    let statement = Arc::new(Statement::new(&config, &instance, store.shared));
     let listener = listen(config.listen.0, "--listen")?;
     let admin_listener = listen(config.admin.0, "--admin")?;
 
@@ -199,6 +200,12 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let _ =
         tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
     Ok(())
+}
+
+/// The name of a gateway that was given none: no other process of this host has it, and the next one has another.
+fn host_and_process() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}:{}", std::process::id())
 }
 
 /// Opens the store, and brings its schema up to date unless told not to.

@@ -1,6 +1,7 @@
 //! What a running gateway says of itself to its operators: at start and on `/readyz`. What callers may know of it is
 //! the [policy](super::policy).
 
+use semel::Instance;
 use semel_http::Principal;
 use serde::Serialize;
 
@@ -16,6 +17,8 @@ pub struct Statement {
     pub key: String,
     pub key_syntax: String,
     pub service: String,
+    pub instance: String,
+    pub instance_tag: String,
     pub scope: String,
     pub store: String,
     pub store_shared: bool,
@@ -29,13 +32,15 @@ pub struct Statement {
 }
 
 impl Statement {
-    pub fn new(config: &Config, shared: bool) -> Statement {
+    pub fn new(config: &Config, instance: &str, shared: bool) -> Statement {
         Statement {
             upstream: config.otherwise.upstream.to_string(),
             guarded: guarded(&config.otherwise.methods),
             key: config.otherwise.key.to_string(),
             key_syntax: config.otherwise.key_syntax.to_string(),
             service: config.service.clone(),
+            instance: instance.to_owned(),
+            instance_tag: Instance::named(instance).to_string(),
             scope: scope(&config.otherwise.callers),
             store: without_password(&config.store),
             store_shared: shared,
@@ -57,6 +62,7 @@ impl Statement {
             ("routes", self.routes.len().to_string()),
             ("scope", self.scope.clone()),
             ("store", format!("{}, {shared}", self.store)),
+            ("instance", format!("{}, in records {}", self.instance, self.instance_tag)),
             ("unknown", self.on_unknown.to_owned()),
             ("kept", format!("replayed for {}, remembered for {}", self.replay_for, self.remember_for)),
         ];

@@ -4,11 +4,12 @@ use std::io::{self, Write, stdout};
 use std::time::Duration;
 
 use bytes::Bytes;
-use semel::{Entry, Outcome, View};
+use semel::{Entry, View};
 use semel_http::Kept;
 use serde_json::{Value, json};
 
 use super::cause;
+use super::select::Counts;
 
 /// The rows of `semel keys`.
 pub struct Keys {
@@ -41,6 +42,21 @@ impl Keys {
         writeln!(out, "{state:<10} {cause:<11} {since:>8} {attempts:>8}  {label:<22} {key:<40} {scope}")
     }
 
+    /// How many there are, in place of the rows.
+    pub fn counts(&self, counts: &Counts) -> io::Result<()> {
+        let mut out = stdout().lock();
+        if self.json {
+            let group = |((state, cause), count): (&(String, String), &u64)| json!({ "state": state, "cause": Some(cause).filter(|cause| !cause.is_empty()), "count": count });
+            let by: Vec<_> = counts.by.iter().map(group).collect();
+            return writeln!(out, "{}", json!({ "total": counts.total, "by": by }));
+        }
+        writeln!(out, "{:<10} {:<20} {:>10}", "STATE", "CAUSE", "KEYS")?;
+        for ((state, cause), count) in &counts.by {
+            writeln!(out, "{state:<10} {cause:<20} {count:>10}")?;
+        }
+        writeln!(out, "{:<10} {:<20} {:>10}", "all", "", counts.total)
+    }
+
     /// The end, or only the end of what was asked for. Where there is nothing, the store is named: it may be the wrong one.
     pub fn end(self, limited: bool, store: &str) -> io::Result<()> {
         match (self.json, self.rows) {
@@ -52,51 +68,8 @@ impl Keys {
     }
 }
 
-/// One record whole.
-pub fn show(entry: &Entry, as_json_text: bool) -> io::Result<()> {
-    let mut out = stdout().lock();
-    if as_json_text {
-        return writeln!(out, "{:#}", as_json(entry));
-    }
-    let mut line = |name: &str, value: &dyn std::fmt::Display| writeln!(out, "{name:<12} {value}");
-    line("key", &entry.key.as_str())?;
-    if let Some(digest) = digest(entry) {
-        line("in the log", &digest)?;
-    }
-    line("scope", &entry.scope)?;
-    line("state", &entry.view.name())?;
-    if let Some(cause) = cause(entry) {
-        line("cause", cause)?;
-    }
-    if let View::Running { lease_left } = &entry.view {
-        line("lease left", &age(*lease_left))?;
-    }
-    line("what", &entry.label.as_str())?;
-    line("first seen", &format_args!("{} ago", age(entry.age)))?;
-    line("since", &format_args!("{} ago", age(entry.since)))?;
-    line("attempts", &entry.attempts)?;
-    line("fence", &entry.fence.0)?;
-    if let View::Completed { outcome } = &entry.view {
-        response(outcome, &mut out)?;
-    }
-    Ok(())
-}
-
-fn response(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
-    let Ok(kept) = Kept::decode(outcome) else {
-        return writeln!(out, "{:<12} {} bytes of format {}", "outcome", outcome.bytes.len(), outcome.format);
-    };
-    writeln!(out, "{:<12} {}", "status", kept.status.as_u16())?;
-    for (name, value) in &kept.headers {
-        writeln!(out, "{:<12} {name}: {}", "header", String::from_utf8_lossy(value.as_bytes()))?;
-    }
-    match &kept.body {
-        Some(body) => writeln!(out, "{:<12} {} bytes", "body", body.len()),
-        None => writeln!(out, "{:<12} not kept", "body"),
-    }
-}
-
-fn as_json(entry: &Entry) -> Value {
+/// What a program reads of a record.
+pub fn as_json(entry: &Entry) -> Value {
     let kept = match &entry.view {
         View::Completed { outcome } => Kept::decode(outcome).ok(),
         _ => None,
@@ -112,22 +85,23 @@ fn as_json(entry: &Entry) -> Value {
         "since_ms": millis(entry.since),
         "attempts": entry.attempts,
         "fence": entry.fence.0,
+        "instance": entry.attempt.instance().to_string(),
         "status": kept.as_ref().map(|kept| kept.status.as_u16()),
         "body_bytes": kept.as_ref().and_then(|kept| kept.body.as_ref().map(Bytes::len)),
     })
 }
 
 /// What a log's line has in place of the key. It is made of the key in clear, which the store may not have.
-fn digest(entry: &Entry) -> Option<String> {
+pub fn digest(entry: &Entry) -> Option<String> {
     (!entry.key.as_str().starts_with("hmac-")).then(|| entry.key.digest())
 }
 
-fn millis(duration: Duration) -> u64 {
+pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The two largest units are enough for a person.
-fn age(duration: Duration) -> String {
+pub fn age(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 => format!("{}ms", duration.as_millis()),

@@ -7,6 +7,8 @@ mod check_config;
 mod mistakes;
 mod openapi;
 mod operator;
+mod records;
+mod resolving;
 mod settings;
 mod stores;
 

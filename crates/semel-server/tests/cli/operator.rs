@@ -6,12 +6,12 @@ use crate::support::{Call, Gate, Gateway, Plan, Service, until};
 use crate::{Said, run};
 
 /// Runs a command on the gateway's store.
-fn on(gateway: &Gateway, args: &[&str]) -> Said {
+pub(crate) fn on(gateway: &Gateway, args: &[&str]) -> Said {
     run(&[args, &["--store", &gateway.launch().store()]].concat())
 }
 
 #[track_caller]
-fn done(gateway: &Gateway, args: &[&str]) -> String {
+pub(crate) fn done(gateway: &Gateway, args: &[&str]) -> String {
     let said = on(gateway, args);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{args:?}");
     said.out

@@ -38,7 +38,7 @@ impl Setting {
             "--tls-client-cert" => "optional",
             "--listen" | "--admin" => "127.0.0.1:0",
             "--store" => "memory:",
-            "--service" => "shop",
+            "--service" | "--instance" => "shop",
             "--key" => "required",
             "--key-syntax" => "strict",
             "--on-unknown" => "rerun",
