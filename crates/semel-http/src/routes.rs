@@ -1,7 +1,8 @@
 //! Which settings hold for a request.
 //!
-//! 1. Routes are asked in their order. A request belongs to the first whose host and path match and that guards its
-//!    method; where none guards the method, to the first whose host and path match, and it passes by.
+//! 1. Routes are asked in their order. A request belongs to the first whose host and path match and that is for its
+//!    method; where none is for the method, to the first whose host and path match, and it passes by. A route for what
+//!    is idempotent by nature holds like any other, and what belongs to it passes by (H2).
 //! 2. A path is matched **as written**: nothing is decoded, no slash is merged, no dot is resolved. What the service
 //!    behind makes of `//charge` or `/%63harge` is its own affair, so
 //! 3. what matches no route has the settings for everything else, and is guarded by them, never let by (H3).
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use http::header::HOST;
 use http::request::Parts;
 
+use crate::request;
 use crate::scope::Believed;
 use crate::settings::Settings;
 
@@ -89,8 +91,9 @@ impl Routes {
     pub fn of(&self, parts: &Parts) -> &Arc<Settings> {
         let Table { routes, otherwise, .. } = &*self.0;
         let fits = |route: &&Arc<Settings>| is_for(route, parts);
-        let guarding = routes.iter().filter(fits).find(|route| route.guards(parts));
-        guarding.or_else(|| routes.iter().find(fits)).unwrap_or(otherwise)
+        let is_for_method = |route: &&Arc<Settings>| request::is_guarded(&route.options.methods, parts);
+        let for_method = routes.iter().filter(fits).find(is_for_method);
+        for_method.or_else(|| routes.iter().find(fits)).unwrap_or(otherwise)
     }
 
     /// Takes off what says who calls and cannot be believed, whatever the request's route.
@@ -400,6 +403,23 @@ mod tests {
         assert_eq!(service(Method::PUT, "/a/1"), "put");
         assert_eq!(service(Method::GET, "/a/1"), "post");
         assert_eq!(service(Method::GET, "/b"), "otherwise");
+    }
+
+    #[test]
+    fn h2_a_route_for_what_is_natural_holds_before_a_wider_one() {
+        let natural = settings("natural", "/a/status", &[Method::POST]);
+        let natural = Options { key: crate::KeyPolicy::Natural, ..natural.options().clone() };
+        let wide = settings("wide", "/a/*", &[Method::POST, Method::PUT]);
+        let otherwise = settings("otherwise", "/*", &[Method::POST]);
+        let routes = Routes::new(vec![Arc::new(Settings::new(natural).unwrap()), wide], otherwise);
+        let of = |method: Method, path| {
+            let parts = parts(method, path, "h");
+            let holds = routes.of(&parts);
+            (holds.options().service.clone(), holds.guards(&parts))
+        };
+        assert_eq!(of(Method::POST, "/a/status"), ("natural".into(), false));
+        assert_eq!(of(Method::PUT, "/a/status"), ("wide".into(), true));
+        assert_eq!(of(Method::POST, "/a/other"), ("wide".into(), true));
     }
 
     #[test]

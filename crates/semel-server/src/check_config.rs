@@ -93,7 +93,8 @@ fn target(path: &str) -> Result<PathAndQuery, String> {
 /// What holds for a request.
 struct Found<'a> {
     route: Option<&'a RouteConfig>,
-    guarded: bool,
+    /// Why it is not guarded; `None` if it is.
+    passes: Option<&'static str>,
     /// Settings in the order in which they are described, with where each comes from.
     settings: Vec<(&'static str, Value, &'static str)>,
     /// A route that only its host kept from being asked.
@@ -132,7 +133,7 @@ impl<'a> Found<'a> {
         };
         Found {
             route,
-            guarded: holds.guards(&asked.parts),
+            passes: passes(holds, &asked.parts),
             settings: in_order.collect(),
             with_host: config.routes.iter().find(hidden),
         }
@@ -141,7 +142,7 @@ impl<'a> Found<'a> {
     fn write(&self, asked: &Asked) -> io::Result<()> {
         let mut out = stdout().lock();
         let Parts { method, uri, .. } = &asked.parts;
-        let guarded = if self.guarded { "guarded" } else { "passes by, since its method is not guarded" };
+        let guarded = self.passes.unwrap_or("guarded");
         match self.route {
             Some(route) => writeln!(out, "# {method} {uri}: {guarded}. Its route is {}", route.name())?,
             None => writeln!(
@@ -170,10 +171,23 @@ impl<'a> Found<'a> {
         let from: Effective = self.settings.iter().map(|(name, _, from)| (*name, json!(from))).collect();
         json!({
             "route": self.route.map(|route| route.name().to_string()),
-            "guarded": self.guarded,
+            "guarded": self.passes.is_none(),
             "settings": settings,
             "from": from,
         })
+    }
+}
+
+fn passes(holds: &semel_http::Settings, parts: &Parts) -> Option<&'static str> {
+    let options = holds.options();
+    if !options.methods.contains(&parts.method) {
+        Some("passes by, since its method is not guarded")
+    } else if !holds.guards(parts) {
+        Some("passes by, with a key too, since its key is 'natural'")
+    } else if options.observe {
+        Some("is watched and passes by, since 'observe' is set")
+    } else {
+        None
     }
 }
 

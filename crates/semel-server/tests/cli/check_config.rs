@@ -99,6 +99,29 @@ fn a_request_has_its_route_and_each_setting_says_where_it_comes_from() {
     assert_eq!(found["settings"]["released"], json!([401, 403, 407, 408, 409, 421, 423, 425, 429]));
 }
 
+#[test]
+fn h2_what_passes_by_says_why() {
+    let file = File::new(
+        "upstream = 'http://127.0.0.1:9000'\nkey = 'required'\n[[route]]\nmatch = '/a/status'\nkey = 'natural'\n\
+         [[route]]\nmatch = '/a/*'\nobserve = true\n",
+    );
+    for (method, path, why) in [
+        (
+            "POST",
+            "/a/status",
+            "passes by, with a key too, since its key is 'natural'. Its route is POST,PATCH /a/status",
+        ),
+        ("POST", "/a/b", "is watched and passes by, since 'observe' is set."),
+        ("DELETE", "/b", "passes by, since its method is not guarded."),
+        ("POST", "/b", "guarded."),
+    ] {
+        let said = file.check(&[method, path]);
+        let first = said.out.lines().next().unwrap();
+        assert!(first.starts_with(&format!("# {method} {path}: {why}")), "{first}");
+        assert_eq!(file.json(&[method, path])["guarded"], json!(why == "guarded."), "{method} {path}");
+    }
+}
+
 /// H3: never let by.
 #[test]
 fn h3_what_matches_no_route_as_written_has_the_settings_for_everything_else_and_is_guarded() {
