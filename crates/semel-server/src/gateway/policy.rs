@@ -229,7 +229,7 @@ fn explained(name: &str, text: String) -> String {
         ("key", "generate") => {
             "optional; a request without one is on record, and its retry is another operation"
         }
-        ("key", "natural") => "none is needed; repeating a request without one changes nothing",
+        ("key", "natural") => "none is needed, and none is looked at: repeating a request changes nothing",
         ("key_syntax", "lenient") => "in quotes, or bare",
         ("key_syntax", "strict") => "in quotes",
         ("fingerprint", "exact") => "byte for byte",
@@ -343,7 +343,7 @@ fn limits(contracts: &[&Contract]) -> Vec<String> {
     );
     say(
         any(&|contract| !contract.methods.contains(&Method::PUT)),
-        "Methods that are not listed pass by, and so does gRPC.",
+        "A method that is not listed for its path passes by, with a key too, and so does gRPC.",
     );
     limits
 }
