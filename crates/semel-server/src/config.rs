@@ -6,10 +6,8 @@
 //! has those settings, [`Contract`] the others.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use semel_http::{Field, KeySecret, Pattern, Pointer, TrustedProxies};
+use semel_http::{Field, Pointer};
 use serde::Deserialize;
 
 use crate::origin::Origin;
@@ -23,7 +21,10 @@ mod example;
 mod fuzzing;
 mod principals;
 mod probe;
+mod resolve;
 mod retention;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod words;
 
@@ -31,6 +32,7 @@ pub use contract::Contract;
 pub use effective::{Effective, without_password};
 pub use principals::{Callers, KeySource, Location, PrincipalEntry, Proxy, Tokens};
 pub use probe::{Piece, ProbeConfig, Template};
+pub use resolve::{Config, RouteConfig, key_secret};
 #[cfg(feature = "tls")]
 pub use tls::ClientAuthority;
 pub use tls::{ClientCertificatePolicy, TlsFiles};
@@ -258,47 +260,6 @@ pub struct Settings {
     pub no_migrate: Option<bool>,
 }
 
-/// Settings that fit together.
-#[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "each is described at its field in `Settings`")]
-pub struct Config {
-    pub listen: Address,
-    pub tls: Option<TlsFiles>,
-    pub store: String,
-    pub admin: Address,
-    pub admin_token_file: Option<PathBuf>,
-    pub service: String,
-    pub instance: Option<String>,
-    pub key_secret: Option<KeySecret>,
-    /// Where it stands.
-    pub key_secret_file: Option<PathBuf>,
-    pub trusted_proxies: TrustedProxies,
-    pub tokens: Option<Tokens>,
-    pub upstream_idle: Duration,
-    pub bounds: semel::Bounds,
-    pub drain_for: Duration,
-    pub workers: usize,
-    pub log: LogLevel,
-    pub otlp_endpoint: Option<Location>,
-    pub cors_origins: Vec<Origin>,
-    pub cors_credentials: bool,
-    pub no_migrate: bool,
-    /// What holds for what matches no route.
-    pub otherwise: Contract,
-    pub routes: Vec<RouteConfig>,
-}
-
-/// A `[[route]]`.
-#[derive(Debug, Clone)]
-pub struct RouteConfig {
-    /// Which paths.
-    pub pattern: Pattern,
-    /// Which host.
-    pub host: Option<String>,
-    /// What holds for them.
-    pub contract: Contract,
-}
-
 /// The store's URL where none is given.
 pub const STORE: &str = "sqlite://semel.db";
 
@@ -420,190 +381,6 @@ impl Settings {
             escaped(&format!("{place}{}", explained(error.message())))
         })
     }
-
-    /// The settings with the defaults, checked.
-    ///
-    /// # Errors
-    ///
-    /// One line that says what does not fit, and in which route.
-    pub fn resolve(self) -> Result<Config, String> {
-        self.checked().map_err(|error| escaped(&error))
-    }
-
-    fn checked(self) -> Result<Config, String> {
-        let span = |set: Option<Span>, default: Duration| set.map_or(default, |span| span.0);
-        if self.pattern.is_some() || self.host.is_some() {
-            return Err("'match' and 'host' stand in a [[route]]".into());
-        }
-        if self.workers == Some(0) {
-            return Err("--workers must be at least 1".into());
-        }
-        let tls = tls::files(&self)?;
-        let key_secret = self.key_secret_file.as_deref().map(key_secret).transpose()?;
-        let otherwise = Contract::of(&self, None)?;
-        let routes = self.route.iter().flatten().map(|route| self.resolve_route(route));
-        let routes = routes.collect::<Result<Vec<_>, _>>()?;
-        reachable(&routes)?;
-        let asks = otherwise.probe.is_some() || routes.iter().any(|route| route.contract.probe.is_some());
-        if key_secret.is_some() && asks {
-            return Err("--probe needs keys in clear, and with --key-secret-file the store has none".into());
-        }
-        let by_token = |contract: &Contract| contract.callers.by_token();
-        let by_token = by_token(&otherwise) || routes.iter().any(|route| by_token(&route.contract));
-        let tokens = principals::tokens(&self, by_token)?;
-        let trusted_proxies = principals::trusted_proxies(&self);
-        let (cors_origins, cors_credentials) = cors(self.cors_origins, self.cors_credentials)?;
-        Ok(Config {
-            listen: self.listen.unwrap_or(Address(([127, 0, 0, 1], 8080).into())),
-            tls,
-            store: self.store.unwrap_or_else(|| STORE.to_owned()),
-            admin: admin(self.admin, self.admin_token_file.is_some())?,
-            admin_token_file: self.admin_token_file,
-            trusted_proxies,
-            tokens,
-            service: service(self.service)?,
-            instance: instance(self.instance)?,
-            key_secret,
-            key_secret_file: self.key_secret_file,
-            upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
-            bounds: bounds(self.open_claims_max, self.new_keys_per_second_max)?,
-            drain_for: span(self.drain_for, Duration::from_secs(25)),
-            workers: self.workers.map_or_else(half_the_cores, usize::from),
-            log: self.log.unwrap_or(LogLevel::Info),
-            otlp_endpoint: self.otlp_endpoint,
-            cors_origins,
-            cors_credentials,
-            no_migrate: self.no_migrate.unwrap_or(false),
-            otherwise,
-            routes,
-        })
-    }
-
-    fn resolve_route(&self, route: &Settings) -> Result<RouteConfig, String> {
-        let text =
-            route.pattern.as_deref().ok_or("a [[route]] needs 'match', such as match = \"/charges\"")?;
-        let named = |error: String| format!("route {text}: {error}");
-        if let Some(setting) = route.of_the_process() {
-            return Err(named(format!(
-                "'{setting}' is one for the whole gateway and cannot stand in a route"
-            )));
-        }
-        if let Some(near) = written_otherwise(text) {
-            return Err(named(format!("a variable is written {{name}}; did you mean '{near}'?")));
-        }
-        let pattern: Pattern = text.parse().map_err(|error| named(format!("{error}")))?;
-        let host = route.host.as_deref().map(host).transpose().map_err(named)?;
-        let contract = Contract::of(&route.clone().or(self.above(route)), Some(&pattern)).map_err(named)?;
-        Ok(RouteConfig { pattern, host, contract })
-    }
-
-    /// What a route has of these where it does not set it itself. One that chooses a preset begins with the preset's
-    /// statuses, not with those of everything else.
-    fn above(&self, route: &Settings) -> Settings {
-        let above = self.clone();
-        match route.preset {
-            None => above,
-            Some(_) => Settings { kept: None, released: None, unknown: None, mismatch_status: None, ..above },
-        }
-    }
-
-    /// The first setting here that no route can have.
-    fn of_the_process(&self) -> Option<&'static str> {
-        macro_rules! first {
-            ($($field:ident),* $(,)?) => {
-                [$((stringify!($field), self.$field.is_some())),*]
-            };
-        }
-        let settings = first!(
-            route,
-            listen,
-            tls_cert,
-            tls_key,
-            tls_client_ca,
-            tls_client_cert,
-            store,
-            admin,
-            admin_token_file,
-            service,
-            instance,
-            key_secret_file,
-            trusted_proxies,
-            jwks,
-            jwt_issuer,
-            jwt_audience,
-            upstream_idle,
-            open_claims_max,
-            new_keys_per_second_max,
-            drain_for,
-            workers,
-            log,
-            otlp_endpoint,
-            cors_origins,
-            cors_credentials,
-            no_migrate
-        );
-        settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
-    }
-}
-
-impl RouteConfig {
-    /// What it is called: its methods, its host and its pattern. No two routes have the same.
-    pub fn name(&self) -> Arc<str> {
-        let methods: Vec<&str> = self.contract.methods.iter().map(http::Method::as_str).collect();
-        let host = self.host.as_deref().unwrap_or_default();
-        [&methods.join(","), " ", host, self.pattern.as_str()].concat().into()
-    }
-}
-
-/// A route that comes after one with all of its paths, hosts and methods would never be asked.
-fn reachable(routes: &[RouteConfig]) -> Result<(), String> {
-    for (at, route) in routes.iter().enumerate() {
-        let methods = &route.contract.methods;
-        let hides = |earlier: &&RouteConfig| {
-            earlier.pattern.covers(&route.pattern)
-                && (earlier.host.is_none() || earlier.host == route.host)
-                && methods.iter().all(|method| earlier.contract.methods.contains(method))
-        };
-        match routes[..at].iter().find(hides) {
-            Some(earlier) if earlier.pattern == route.pattern => {
-                return Err(format!(
-                    "route {}: it stands twice, and the first one always holds",
-                    route.pattern
-                ));
-            }
-            Some(earlier) => {
-                let (pattern, earlier) = (&route.pattern, earlier.name());
-                return Err(format!(
-                    "route {pattern}: it is never asked, since {earlier} holds first; put it above"
-                ));
-            }
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-/// Other frameworks write a variable otherwise, and here that would match nothing but itself: `/charges/:id`.
-fn written_otherwise(text: &str) -> Option<String> {
-    let variable = |segment: &str| {
-        let name = segment.strip_prefix(':').or_else(|| segment.strip_prefix('<')?.strip_suffix('>'))?;
-        let name = name.rsplit(':').next().unwrap_or(name);
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        (!name.is_empty() && name.bytes().all(fits)).then(|| format!("{{{name}}}"))
-    };
-    let here = |segment: &str| variable(segment).unwrap_or_else(|| segment.to_owned());
-    text.split('/')
-        .any(|segment| variable(segment).is_some())
-        .then(|| text.split('/').map(here).collect::<Vec<_>>().join("/"))
-}
-
-/// A route's host, as it is compared.
-fn host(text: &str) -> Result<String, String> {
-    let authority = text.parse::<http::uri::Authority>();
-    match authority {
-        Ok(authority) if authority.port().is_none() && authority.host() == text => Ok(text.to_owned()),
-        _ => Err(format!("host '{text}': a host is a name or an address, without a port")),
-    }
 }
 
 /// The settings of a command: its own, then those of its `--config` file.
@@ -616,80 +393,6 @@ pub fn layered(settings: Settings, file: Option<&PathBuf>) -> Result<Settings, S
         Some(file) => Ok(settings.or(Settings::read(file)?)),
         None => Ok(settings),
     }
-}
-
-/// What stands there says how the gateway is built and what goes through it.
-fn admin(address: Option<Address>, has_token: bool) -> Result<Address, String> {
-    let address = address.unwrap_or(Address(([127, 0, 0, 1], 9901).into()));
-    if !has_token && !address.0.ip().to_canonical().is_loopback() {
-        return Err(format!(
-            "--admin {address} can be reached from other machines: it needs --admin-token-file FILE"
-        ));
-    }
-    Ok(address)
-}
-
-fn bounds(open_claims: Option<u32>, new_keys: Option<u32>) -> Result<semel::Bounds, String> {
-    let defaults = semel::Bounds::default();
-    let bounds = semel::Bounds {
-        open_claims_max: open_claims.unwrap_or(defaults.open_claims_max),
-        new_keys_a_second_max: new_keys.unwrap_or(defaults.new_keys_a_second_max),
-        ..defaults
-    };
-    if bounds.open_claims_max == 0 || bounds.new_keys_a_second_max == 0 {
-        return Err("--open-claims-max and --new-keys-per-second-max must be at least 1".into());
-    }
-    Ok(bounds)
-}
-
-/// The secret under which keys are stored: the file's bytes, without white space around them.
-///
-/// # Errors
-///
-/// One line that says what is wrong with it, and nothing of what it holds.
-pub fn key_secret(file: &Path) -> Result<KeySecret, String> {
-    let named = |error: String| format!("--key-secret-file {}: {error}", file.display());
-    let secret = std::fs::read(file).map_err(|error| named(error.to_string()))?;
-    KeySecret::new(secret.trim_ascii())
-        .ok_or_else(|| named(format!("a secret has {} bytes or more", KeySecret::BYTES_MIN)))
-}
-
-/// For people and logs: short, and in one line.
-fn instance(name: Option<String>) -> Result<Option<String>, String> {
-    let is_short =
-        |name: &String| (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
-    match name {
-        Some(name) if !is_short(&name) => {
-            Err("--instance is a name of 1 to 64 visible ASCII characters, without spaces".into())
-        }
-        name => Ok(name),
-    }
-}
-
-/// The name stands between colons in the scope.
-fn service(name: Option<String>) -> Result<String, String> {
-    let name = name.unwrap_or_else(|| "default".to_owned());
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
-        return Err(format!("--service '{name}': a name has 1 to 64 letters, digits, '-', '_' or '.'"));
-    }
-    Ok(name)
-}
-
-fn cors(origins: Option<Vec<Origin>>, credentials: Option<bool>) -> Result<(Vec<Origin>, bool), String> {
-    let (origins, credentials) = (origins.unwrap_or_default(), credentials.unwrap_or(false));
-    let any = origins.iter().any(|origin| origin.0 == Origin::ANY);
-    if any && origins.len() > 1 {
-        return Err("--cors-origin '*' is every origin: leave out the others, or it".into());
-    }
-    if credentials && (any || origins.is_empty()) {
-        return Err("--cors-credentials is for origins that --cors-origin lists by name".into());
-    }
-    Ok((origins, credentials))
-}
-
-fn half_the_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
 /// serde's "unknown field `x`, expected one of `a`, `b`": shorter, and with the nearest.
@@ -722,121 +425,4 @@ pub fn escaped(error: &str) -> String {
         false => character.to_string(),
     };
     error.chars().map(shown).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_toml_key_names_the_nearest_and_its_line() {
-        let error =
-            Settings::parse("listen = \"127.0.0.1:1\"\nupstrem = \"http://127.0.0.1:9000\"").unwrap_err();
-        assert_eq!(error, "line 2: unknown key 'upstrem'; did you mean 'upstream'?");
-        let error = Settings::parse("on-unknown = \"park\"").unwrap_err();
-        assert_eq!(error, "line 1: unknown key 'on-unknown'; did you mean 'on_unknown'?");
-    }
-
-    #[test]
-    fn a_bad_toml_value_says_how_it_is_written() {
-        let error = Settings::parse("lease = \"30sec\"").unwrap_err();
-        assert!(error.contains("line 1") && error.contains("'30s'"), "{error}");
-        let error = Settings::parse("lease = 30").unwrap_err();
-        assert!(error.contains("line 1") && error.contains("'30s'"), "{error}");
-        assert!(Settings::parse("body_bytes_max = -1").unwrap_err().contains("a size is written"));
-        assert!(Settings::parse("lease = true").unwrap_err().contains("written in quotes"));
-        assert!(Settings::parse("remember_for = forever").unwrap_err().contains("a text stands in quotes"));
-        assert_eq!(
-            Settings::parse("key = [\"required\"]").unwrap_err(),
-            "line 1: a word in quotes is wanted"
-        );
-        let error = Settings::parse("[route]\nmatch = \"/a\"").unwrap_err();
-        assert_eq!(error, "line 1: a route begins with [[route]], in double brackets");
-        let error = Settings::parse("on_unknown = \"parc\"").unwrap_err();
-        assert!(error.contains("did you mean 'park'?"), "{error}");
-    }
-
-    #[test]
-    fn an_error_is_one_line_whatever_was_given() {
-        let upstream = "upstream = \"http://127.0.0.1:9000\"\n";
-        for (text, shown) in [
-            ("service = \"a\\nb\"", "--service 'a\\nb'"),
-            ("\"a\\nb\" = 1", "unknown key 'a\\nb'"),
-            ("key_secret_file = \"a\\rb\"", "a\\rb"),
-            ("principal = \"jwt:\\u001b[2J\"", "control characters"),
-            ("[[route]]\nmatch = \"/a\\nb\"", "route /a\\nb: "),
-        ] {
-            let error = Settings::parse(&[upstream, text].concat()).and_then(Settings::resolve).unwrap_err();
-            assert!(error.contains(shown) && !error.contains(char::is_control), "{text}: {error:?}");
-        }
-    }
-
-    #[test]
-    fn a_flag_wins_over_the_file() {
-        let flags = Settings { lease: Some(Span(Duration::from_secs(5))), ..Settings::default() };
-        let file = Settings::parse("lease = \"9s\"\nservice = \"shop\"\nbody_bytes_max = 10").unwrap();
-        let both = flags.or(file);
-        assert_eq!(both.lease, Some(Span(Duration::from_secs(5))));
-        assert_eq!(both.service.as_deref(), Some("shop"));
-        assert_eq!(both.body_bytes_max, Some(Size(10)));
-    }
-
-    fn resolved(text: &str) -> Result<Config, String> {
-        Settings::parse(&format!("upstream = \"http://127.0.0.1:9000\"\n{text}")).unwrap().resolve()
-    }
-
-    #[test]
-    fn a_route_has_what_it_sets_and_else_what_holds_for_everything() {
-        let config = resolved(
-            "key = \"required\"\nlease = \"9s\"\n[[route]]\nmatch = \"/a\"\nlease = \"5s\"\n\
-             [[route]]\nmatch = \"/b/{id}\"\nhost = \"b.example\"\nupstream = \"http://127.0.0.1:9001\"",
-        );
-        let config = config.unwrap();
-        assert_eq!(config.otherwise.policy.lease_for, Duration::from_secs(9));
-        let [a, b] = &config.routes[..] else { panic!("two routes") };
-        assert_eq!(
-            (a.contract.policy.lease_for, a.contract.key),
-            (Duration::from_secs(5), KeyPolicy::Required)
-        );
-        assert_eq!(b.contract.policy.lease_for, Duration::from_secs(9));
-        assert_eq!((b.host.as_deref(), b.contract.upstream.port), (Some("b.example"), 9001));
-    }
-
-    #[test]
-    fn h11_a_route_that_chooses_a_preset_begins_with_its_statuses() {
-        let above = "released = [500]\n[[route]]\nmatch = \"/a\"\npreset = \"cautious\"\nunknown = [404]\n\
-                     [[route]]\nmatch = \"/b\"";
-        let config = resolved(above).unwrap();
-        let [a, b] = &config.routes[..] else { panic!("two routes") };
-        let releases = |route: &RouteConfig| {
-            route.contract.statuses.released.contains(&http::StatusCode::INTERNAL_SERVER_ERROR)
-        };
-        assert!(!releases(a) && releases(b));
-        assert!(a.contract.statuses.unknown.contains(&http::StatusCode::NOT_FOUND));
-    }
-
-    #[test]
-    fn what_cannot_stand_in_a_route_is_named() {
-        for (text, part) in [
-            ("[[route]]\nkey = \"required\"", "needs 'match'"),
-            ("[[route]]\nmatch = \"charges\"", "route charges: a pattern begins with '/'"),
-            (
-                "[[route]]\nmatch = \"/a\"\nlisten = \"127.0.0.1:1\"",
-                "route /a: 'listen' is one for the whole",
-            ),
-            ("[[route]]\nmatch = \"/a\"\nhost = \"h:80\"", "without a port"),
-            ("[[route]]\nmatch = \"/a\"\n[[route]]\nmatch = \"/a\"", "stands twice"),
-            (
-                "[[route]]\nmatch = \"/v1/*\"\n[[route]]\nmatch = \"/v1/a\"",
-                "route /v1/a: it is never asked, since POST,PATCH /v1/* holds first",
-            ),
-            ("[[route]]\nmatch = \"/a/:id\"", "did you mean '/a/{id}'?"),
-            ("[[route]]\nmatch = \"/<int:id>/b\"", "did you mean '/{id}/b'?"),
-            ("match = \"/a\"", "stand in a [[route]]"),
-            ("[[route]]\nmatch = \"/a\"\nreplay_for = \"40d\"", "route /a: remember-for"),
-        ] {
-            let error = resolved(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
 }

@@ -282,11 +282,12 @@ fn g1_the_policy_page_is_served_from_the_running_configuration() {
     let path = link.split(['<', '>']).nth(1).expect("its target");
     let page = gateway.call(&Call::new("GET", path));
     assert_eq!(page.status, 200);
-    for part in ["7h", "9d", "required", "refused until somebody has looked"] {
+    for part in ["7h", "9d", "required", "refused with outcome-unknown until it is known"] {
         assert!(page.text().contains(part), "{part} in\n{}", page.text());
     }
     let json = gateway.call(&Call::new("GET", path).header("Accept", "application/json")).json();
-    assert_eq!((&json["replay_for"], &json["remember_for"]), (&"7h".into(), &"9d".into()));
+    let otherwise = &json["otherwise"];
+    assert_eq!((&otherwise["replay_for"], &otherwise["remember_for"]), (&"7h".into(), &"9d".into()));
     assert_eq!(service.ledger().received_count(), 0);
 }
 
