@@ -196,6 +196,12 @@ pub struct Resolve {
     /// Of many, at most so many at once
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
+    /// Why, for the key's history
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Who, for the key's history [default: the system's user and host]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,

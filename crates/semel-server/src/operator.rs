@@ -65,7 +65,8 @@ pub async fn keys(args: Keys) -> Result<(), Failure> {
 pub async fn show(args: Show) -> Result<(), Failure> {
     let store = open(&args.place).await?;
     let entry = find(&store, &args.place, &args.which.key, args.which.scope.as_deref()).await?;
-    show::show(&entry, &args).map_err(unwritten)
+    let history = store.history.history(&entry.scope, &entry.key).await.map_err(failed)?;
+    show::show(&entry, &history, &args).map_err(unwritten)
 }
 
 /// `semel sweep`.

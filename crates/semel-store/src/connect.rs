@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel::{BoxError, Clock, Inspect, MemoryStore, Store, SystemClock};
+use semel::{BoxError, Clock, History, Inspect, MemoryStore, Store, SystemClock};
 
 use crate::migrate::{Migrate, Migration, NoSchema};
 
@@ -40,14 +40,17 @@ pub struct Connected {
     pub store: Arc<dyn Store>,
     /// The same store, for looking at its records.
     pub inspect: Arc<dyn Inspect>,
+    /// The same store, for what happened to a key.
+    pub history: Arc<dyn History>,
     /// Whether several machines can use it together.
     pub shared: bool,
 }
 
 impl Connected {
-    fn local<S: Inspect>(store: S) -> Connected {
+    fn local<S: Inspect + History>(store: S) -> Connected {
         let store = Arc::new(store);
-        Connected { store: Arc::clone(&store) as Arc<dyn Store>, inspect: store, shared: false }
+        let history = Arc::clone(&store) as Arc<dyn History>;
+        Connected { store: Arc::clone(&store) as Arc<dyn Store>, inspect: store, history, shared: false }
     }
 }
 

@@ -41,6 +41,7 @@
 mod browse;
 mod error;
 mod file;
+mod history;
 mod readers;
 mod rows;
 mod schema;
@@ -55,8 +56,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel::{
-    Claim, ClaimRequest, Clock, Cursor, Entry, Filter, Inspect, Key, Lease, Scope, Settlement, Store,
-    StoreError, Swept,
+    Claim, ClaimRequest, Clock, Cursor, Entry, Event, Filter, History, Inspect, Key, Lease, Past, Scope,
+    Settlement, Store, StoreError, Swept,
 };
 
 use crate::{ConnectError, Options};
@@ -194,6 +195,19 @@ impl Inspect for SqliteStore {
     async fn find_key(&self, key: &Key, limit: u32) -> Result<Vec<Entry>, StoreError> {
         let key = key.clone();
         self.browse(move |reader, clock| browse::find_key(reader, &key, limit, clock)).await
+    }
+}
+
+#[async_trait]
+impl History for SqliteStore {
+    async fn append(&self, scope: &Scope, key: &Key, event: &Event) -> Result<(), StoreError> {
+        let append = history::Append { scope: scope.clone(), key: key.clone(), event: event.clone() };
+        self.writer.ask(append).await
+    }
+
+    async fn history(&self, scope: &Scope, key: &Key) -> Result<Vec<Past>, StoreError> {
+        let (scope, key) = (scope.clone(), key.clone());
+        self.browse(move |reader, clock| Ok(history::read(reader, &scope, &key, clock)?)).await
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel::testing::random::each_seed;
-use semel::testing::{Harness, InspectHarness, ManualClock, model, run};
-use semel::{Inspect, Store};
+use semel::testing::{Harness, HistoryHarness, InspectHarness, ManualClock, model, run};
+use semel::{History, Inspect, Store};
 use semel_store::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -61,6 +61,13 @@ impl Harness for Sqlite {
 }
 
 #[async_trait]
+impl HistoryHarness for Sqlite {
+    async fn open_history(&self) -> Arc<dyn History> {
+        self.fresh()
+    }
+}
+
+#[async_trait]
 impl InspectHarness for Sqlite {
     async fn open_inspect(&self) -> Arc<dyn Inspect> {
         self.fresh()
@@ -72,6 +79,7 @@ mod sqlite {
 
     semel::contract_suite!(Sqlite::new());
     semel::inspect_suite!(Sqlite::new());
+    semel::history_suite!(Sqlite::new());
 
     #[test]
     fn random_histories_answer_as_the_model_does() {

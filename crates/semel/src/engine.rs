@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::environment::Entropy;
+use crate::history::History;
 use crate::instance::{AttemptId, Instance};
 use crate::observe::spikes::{Seen, Spikes};
 use crate::observe::{Decided, EngineMeters, Meters};
@@ -45,6 +46,7 @@ mod age;
 mod attempt;
 mod bounds;
 mod claim;
+mod note;
 mod open;
 mod operation;
 mod patience;
@@ -58,6 +60,7 @@ use claim::Unclaimed;
 
 pub use age::Age;
 pub use bounds::Bounds;
+pub use note::Word;
 pub use open::{Open, Waiting};
 pub use operation::Operation;
 pub use patience::Patience;
@@ -71,6 +74,8 @@ pub struct Engine {
     entropy: Entropy,
     /// Whom its attempts name.
     instance: Option<Instance>,
+    /// Where the store keeps timelines.
+    history: Option<Arc<dyn History>>,
     patience: Patience,
     scopes: Arc<Scopes>,
     /// Everything that the engine does in tasks of its own.
@@ -191,6 +196,7 @@ impl Engine {
             store,
             entropy,
             instance: None,
+            history: None,
             patience: Patience::default(),
             scopes: Scopes::new(Bounds::default()),
             tasks: TaskTracker::new(),
@@ -209,6 +215,12 @@ impl Engine {
     #[must_use]
     pub fn with_instance(self, instance: Instance) -> Engine {
         Engine { instance: Some(instance), ..self }
+    }
+
+    /// The same engine, which writes down how attempts end: see [`history`](crate::history).
+    #[must_use]
+    pub fn with_history(self, history: Arc<dyn History>) -> Engine {
+        Engine { history: Some(history), ..self }
     }
 
     /// The same engine with other bounds on the store's calls.
@@ -305,6 +317,7 @@ impl Engine {
                 if is_new {
                     place.counts_new();
                 }
+                self.note_takeover(&lease);
                 return Attempt::new(self, lease, operation, reply).run(run).await;
             }
             Ok(Claim::Completed { outcome, age, attempts }) => {

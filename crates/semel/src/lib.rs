@@ -35,6 +35,7 @@
 pub mod engine;
 pub mod environment;
 pub mod fingerprint;
+pub mod history;
 pub mod inspect;
 pub mod instance;
 pub mod key;
@@ -49,10 +50,11 @@ pub mod testing;
 
 pub use engine::{
     Age, Answer, Asked, Bounds, Engine, Open, Operation, Patience, Probe, Probed, Probing, Resolved, Verdict,
-    Waiting,
+    Waiting, Word,
 };
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};
 pub use fingerprint::{Algorithm, Fingerprint};
+pub use history::{Event, History, Past, Through, What};
 pub use inspect::{Filter, Inspect, StateName};
 pub use instance::{AttemptId, Instance};
 pub use key::{Key, KeyError, Scope};

@@ -2,7 +2,7 @@
 //!
 //! For tests, examples and as the model that other stores are compared with. Nothing survives the process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::environment::{Clock, SystemClock, Timestamp};
+use crate::history::{EVENTS_MAX, Event, History, Past};
 use crate::inspect::{Filter, Inspect};
 use crate::key::{Key, Scope};
 use crate::record::{self, Record, State, Unfit};
@@ -20,9 +21,12 @@ use crate::store::{Claim, ClaimRequest, Cursor, Entry, Lease, Settlement, Store,
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     records: Mutex<Records>,
+    /// Locked within the other lock.
+    events: Mutex<Events>,
 }
 
 type Records = BTreeMap<(Key, Scope), Record>;
+type Events = BTreeMap<(Key, Scope), VecDeque<(Timestamp, Event)>>;
 
 impl MemoryStore {
     /// An empty store on the machine's clock.
@@ -34,12 +38,16 @@ impl MemoryStore {
     /// An empty store on a clock of the caller's.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> MemoryStore {
-        MemoryStore { clock, records: Mutex::default() }
+        MemoryStore { clock, records: Mutex::default(), events: Mutex::default() }
     }
 
     /// The lock is held for one pure step and never across an await, so a panic cannot leave half a write.
     fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn entries(
@@ -128,12 +136,13 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut records = self.records();
         let mut swept = Swept::default();
-        records.retain(|_, record| {
+        records.retain(|id, record| {
             if swept.total() >= limit {
                 return true;
             }
             if record::is_expired(record, now) {
                 swept.records += 1;
+                self.events().remove(id);
                 return false;
             }
             if let State::Completed { outcome, replay_until, .. } = &mut record.state
@@ -161,6 +170,41 @@ impl Inspect for MemoryStore {
 
     async fn find_key(&self, key: &Key, limit: u32) -> Result<Vec<Entry>, StoreError> {
         self.entries(None, |entry| entry.key == *key, limit)
+    }
+}
+
+#[async_trait]
+impl History for MemoryStore {
+    async fn append(&self, scope: &Scope, key: &Key, event: &Event) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let records = self.records();
+        let id = (key.clone(), scope.clone());
+        if records.get(&id).is_none_or(|record| record::is_expired(record, now)) {
+            return Ok(());
+        }
+        let mut events = self.events();
+        let events = events.entry(id).or_default();
+        let is_it = |(_, past): &(Timestamp, Event)| (past.attempt, past.what) == (event.attempt, event.what);
+        if !events.iter().any(is_it) {
+            events.push_back((now, event.clone()));
+        }
+        if events.len() > EVENTS_MAX as usize {
+            events.pop_front();
+        }
+        Ok(())
+    }
+
+    async fn history(&self, scope: &Scope, key: &Key) -> Result<Vec<Past>, StoreError> {
+        let now = self.clock.now();
+        let records = self.records();
+        let id = (key.clone(), scope.clone());
+        let Some(record) = records.get(&id).filter(|record| !record::is_expired(record, now)) else {
+            return Ok(Vec::new());
+        };
+        let events = self.events();
+        let past = |(at, event): &(Timestamp, Event)| Past { ago: now.since(*at), event: event.clone() };
+        let since = |(at, _): &&(Timestamp, Event)| *at >= record.first_at;
+        Ok(events.get(&id).into_iter().flatten().filter(since).map(past).collect())
     }
 }
 

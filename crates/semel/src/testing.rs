@@ -22,7 +22,7 @@ pub mod sample;
 pub mod simulation;
 
 pub use clock::{ManualClock, VirtualClock};
-pub use contract::{Harness, InspectHarness};
+pub use contract::{Harness, HistoryHarness, InspectHarness};
 pub use fault::{Fault, FaultyStore};
 pub use mutant::{Mutant, MutantStore};
 pub use random::Random;

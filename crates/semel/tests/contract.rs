@@ -8,6 +8,7 @@ use semel::testing::{model, run};
 
 semel::contract_suite!(Memory::default());
 semel::inspect_suite!(Memory::default());
+semel::history_suite!(Memory::default());
 
 /// The memory store against itself. That the comparison sees differences is shown by `tests/mutants.rs`.
 #[test]

@@ -123,6 +123,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
     let instance = config.instance.clone().unwrap_or_else(host_and_process);
     let engine = engine.with_bounds(config.bounds).with_instance(Instance::named(&instance));
+    let engine = engine.with_history(store.history.clone());
     let traces = exporting.start().map_err(Failure::Failed)?;
     engine.register_metrics();
     routes.register_metrics();

@@ -10,7 +10,9 @@
 //!    next retry. So it is buried as exhausted first, and released from there: a dead record that is released counts its
 //!    attempts anew (`record`, rule 7). Between the two writes it reads as dead, which it would have been in any case.
 //!    How many are allowed is what `--config` says, else the gateway's default.
-//! 5. **Broken off**, by a signal or by a store that goes away, each key is either settled, or as it was; one that was
+//! 5. **Who and why** stand in the key's history, as far as the store can write it: `--by`, else the system's user and
+//!    host; `--reason`.
+//! 6. **Broken off**, by a signal or by a store that goes away, each key is either settled, or as it was; one that was
 //!    claimed and not settled reads as unknown again when its lease, half a minute, is over.
 
 use std::fmt;
@@ -20,7 +22,7 @@ use http::{HeaderValue, StatusCode, header};
 use semel::{
     Cause, Engine, Entropy, Entry, Fence, Instance, OnUnknown, Outcome, Policy, Resolved, Settlement,
 };
-use semel::{StateName, StoreError, View};
+use semel::{StateName, StoreError, View, Word};
 use semel_http::Kept;
 use semel_store::Connected;
 
@@ -41,7 +43,9 @@ pub const OPERATOR: &str = "semel resolve";
 pub async fn resolve(args: Resolve) -> Result<(), Failure> {
     let ending = Ending::new(&args)?;
     let store = open(&args.place).await?;
-    let engine = Engine::new(store.store.clone(), Entropy::system()).with_instance(Instance::named(OPERATOR));
+    let engine = Engine::new(store.store.clone(), Entropy::system())
+        .with_instance(Instance::named(OPERATOR))
+        .with_history(store.history.clone());
     match &args.key {
         Some(key) => one(&args, key, &store, &engine, &ending).await,
         None => many(&args, &store, &engine, &ending).await,
@@ -253,13 +257,13 @@ async fn end(
 ) -> Result<Resolved, StoreError> {
     let is_dead = matches!(seen.view, View::Dead { .. });
     if ending.response.is_some() || is_dead || seen.attempts < ending.attempts_max {
-        return engine.resolve(seen, settlement, force).await;
+        return engine.resolve_by(seen, settlement, force, &ending.word).await;
     }
     let exhausted = Settlement::Bury { cause: Cause::ATTEMPTS_EXHAUSTED };
-    match engine.resolve(seen, &exhausted, force).await? {
+    match engine.resolve_by(seen, &exhausted, force, &ending.word).await? {
         Resolved::Done => {
             let buried = Entry { fence: Fence(seen.fence.0 + 1), ..seen.clone() };
-            engine.resolve(&buried, settlement, false).await
+            engine.resolve_by(&buried, settlement, false, &ending.word).await
         }
         Resolved::Moved => Ok(Resolved::Moved),
     }
@@ -272,6 +276,7 @@ struct Ending<'a> {
     response: Option<(u16, Outcome)>,
     /// With so many attempts behind it a record may be found exhausted.
     attempts_max: u32,
+    word: Word,
 }
 
 impl Ending<'_> {
@@ -289,7 +294,10 @@ impl Ending<'_> {
             Some(status) => Some((status, outcome(args, status)?)),
             None => None,
         };
-        Ok(Ending { args, gateway, response, attempts_max })
+        let by = args.by.clone().unwrap_or_else(whoever);
+        let plain = |text: String| text.replace(char::is_control, " ");
+        let word = Word { by: Some(plain(by)), reason: args.reason.clone().map(plain) };
+        Ok(Ending { args, gateway, response, attempts_max, word })
     }
 
     /// Retention is the flag's, else that of the record's route, else what holds for the gateway, else the default (K4).
@@ -314,6 +322,14 @@ impl fmt::Display for Ending<'_> {
             None => f.write_str("released, to run at the next retry"),
         }
     }
+}
+
+/// The system's user, by the environment or by its number, and the host.
+fn whoever() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let user = named.filter(|name| !name.is_empty());
+    let user = user.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()));
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
 }
 
 fn outcome(args: &Resolve, status: u16) -> Result<Outcome, Failure> {

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write, stdout};
 
-use semel::{Entry, Instance, Outcome, View};
+use semel::{Entry, Instance, Outcome, Past, Through, View, What};
 use semel_http::Kept;
 use serde_json::json;
 
@@ -13,10 +13,10 @@ use super::{cause, select};
 use crate::cli::{Show, Where};
 
 /// One record whole.
-pub fn show(entry: &Entry, args: &Show) -> io::Result<()> {
+pub fn show(entry: &Entry, history: &[Past], args: &Show) -> io::Result<()> {
     let mut out = stdout().lock();
     if args.json {
-        return writeln!(out, "{:#}", whole(entry));
+        return writeln!(out, "{:#}", whole(entry, history));
     }
     story(entry).iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;
@@ -41,6 +41,10 @@ pub fn show(entry: &Entry, args: &Show) -> io::Result<()> {
     line("instance", &instance(entry))?;
     if let View::Completed { outcome } = &entry.view {
         response(outcome, &mut out)?;
+    }
+    if !history.is_empty() {
+        writeln!(out, "\nWhat happened")?;
+        history.iter().try_for_each(|past| writeln!(out, "  {}", event(past)))?;
     }
     writeln!(out, "\nWhat to do")?;
     next(entry, args).iter().try_for_each(|line| writeln!(out, "  {line}"))
@@ -89,6 +93,33 @@ fn story(entry: &Entry) -> Vec<String> {
             format!("{what} is not tried any more; retries get 409 attempts-exhausted."),
         ],
     }
+}
+
+/// One line of the timeline.
+fn event(Past { ago, event }: &Past) -> String {
+    let what = match (event.what, event.through) {
+        (What::Completed, Through::Late) => "completed, after its caller had been told that nobody knows",
+        (What::Completed, Through::Probe) => "completed: a probe found its answer",
+        (What::Completed, Through::Operator) => "completed by an operator",
+        (What::Completed, _) => "completed",
+        (What::Released, Through::Late) => "took no effect, as was found out late",
+        (What::Released, Through::Probe) => "took no effect: a probe said so",
+        (What::Released, Through::Operator) => "let run again by an operator",
+        (What::Released, _) => "took no effect",
+        (What::Parked, _) => "unknown",
+        (What::Buried, Through::Operator) => "found exhausted by an operator, before it was let run again",
+        (What::Buried, _) => "given up",
+        (What::Lost, _) => "ended after another one had taken the key, and was refused",
+        (What::Lapsed, _) => "took over: the lease of the one before had run out",
+        (_, _) => event.what.as_str(),
+    };
+    let cause = event.cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let ran_for = event.ran_for.map(|ran| format!(", ran for {}", age(ran))).unwrap_or_default();
+    let by = event.by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
+    let reason = event.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let (fence, instance) = (event.fence.0, event.attempt.instance());
+    let instance = if event.through == Through::Operator { String::new() } else { format!(" on {instance}") };
+    format!("{:>7} ago  fence {fence}{instance}: {what}{cause}{ran_for}{by}{reason}", age(*ago))
 }
 
 /// A cause in words.
@@ -199,7 +230,7 @@ fn response(outcome: &Outcome, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// What a row has, and what only a person who looks at one record wants.
-fn whole(entry: &Entry) -> serde_json::Value {
+fn whole(entry: &Entry, history: &[Past]) -> serde_json::Value {
     let mut whole = as_json(entry);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let target = select::parts(&entry.label);
@@ -230,11 +261,28 @@ fn whole(entry: &Entry) -> serde_json::Value {
         "fingerprint": entry.fingerprint.map(|fingerprint| hex(&fingerprint.digest)),
         "fingerprint_algorithm": entry.fingerprint.map(|fingerprint| fingerprint.algorithm.0),
         "headers": headers,
+        "history": history.iter().map(event_as_json).collect::<Vec<_>>(),
     });
     if let (Some(whole), serde_json::Value::Object(more)) = (whole.as_object_mut(), more) {
         whole.extend(more);
     }
     whole
+}
+
+fn event_as_json(Past { ago, event }: &Past) -> serde_json::Value {
+    json!({
+        "ago_ms": millis(*ago),
+        "fence": event.fence.0,
+        "attempt": event.attempt.to_string(),
+        "attempts": event.attempts,
+        "instance": event.attempt.instance().to_string(),
+        "what": event.what.as_str(),
+        "through": event.through.as_str(),
+        "cause": event.cause.as_ref().map(semel::Cause::as_str),
+        "ran_ms": event.ran_for.map(millis),
+        "by": event.by,
+        "reason": event.reason,
+    })
 }
 
 #[cfg(test)]

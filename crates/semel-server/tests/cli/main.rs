@@ -11,6 +11,7 @@ mod records;
 mod resolving;
 mod settings;
 mod stores;
+mod timeline;
 
 use std::process::{Command, Output};
 

@@ -138,6 +138,7 @@ fn v4_show_in_json_has_everything_under_names_that_stay() {
             "fingerprint",
             "fingerprint_algorithm",
             "headers",
+            "history",
             "host",
             "instance",
             "key",

@@ -10,6 +10,8 @@
 //! Migration 2 is of the second kind: the table that schema 1 had is gone. A run that is under way in the old program
 //! meanwhile cannot be settled. Its caller gets the true answer, marked as not recorded, and the key is unknown after
 //! its lease, as after a crash.
+//!
+//! Migration 3 is of the first kind: it adds a table that the old program does not know.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -26,13 +28,14 @@ use crate::{ConnectError, Migrate, Migration, Options};
 /// `SEML`.
 const APPLICATION_ID: i32 = 0x5345_4d4c;
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { number: 1, name: "records", sql: include_str!("../migrations/sqlite/0001_records.sql") },
     Migration {
         number: 2,
         name: "running_apart",
         sql: include_str!("../migrations/sqlite/0002_running_apart.sql"),
     },
+    Migration { number: 3, name: "history", sql: include_str!("../migrations/sqlite/0003_history.sql") },
 ];
 
 /// The highest schema that this program knows.

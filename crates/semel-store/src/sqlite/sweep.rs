@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension};
 use semel::{Clock, Swept};
 
+use super::history;
 use super::rows::{BLOCK_BITS, DROP_SETTLED, Rows};
 use super::writer::Verb;
 
@@ -106,6 +107,9 @@ impl Sweep<'_> {
         for (id, is_over) in self.due_between(first, last)? {
             if self.freed.total() > 0 && self.is_over() {
                 return Ok(());
+            }
+            if is_over {
+                self.writer.prepare_cached(history::FORGET)?.execute([id])?;
             }
             let sql = if is_over { DROP_SETTLED } else { FORGET_OUTCOME };
             self.writer.prepare_cached(sql)?.execute([id])?;

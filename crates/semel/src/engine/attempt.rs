@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::claim::not_run;
+use super::note::is_plain;
 use super::{Answer, Engine, Operation, Verdict};
+use crate::history::{Event, Through, What};
 use crate::policy::Policy;
 use crate::retry::Backoff;
 use crate::store::{Cause, Lease, Settlement, StoreError, View};
@@ -22,6 +24,7 @@ pub(super) struct Attempt<T> {
     operation: Operation,
     /// Taken when the caller is answered.
     reply: Option<oneshot::Sender<Answer<T>>>,
+    begun: Instant,
     /// Dropped when the attempt is settled or parked: stopping waits for that.
     unsettled: Option<TaskTrackerToken>,
 }
@@ -42,7 +45,7 @@ impl<T: Send + 'static> Attempt<T> {
         reply: oneshot::Sender<Answer<T>>,
     ) -> Attempt<T> {
         let unsettled = Some(engine.unsettled.token());
-        Attempt { engine, lease, operation, reply: Some(reply), unsettled }
+        Attempt { engine, lease, operation, reply: Some(reply), begun: Instant::now(), unsettled }
     }
 
     pub(super) async fn run<F, Fut>(mut self, run: F)
@@ -51,12 +54,12 @@ impl<T: Send + 'static> Attempt<T> {
         Fut: Future<Output = (Verdict, T)> + Send + 'static,
     {
         let _running = self.engine.meters_of(&self.operation).begin();
-        let begun = Instant::now();
+        self.begun = Instant::now();
         let lease = self.lease.clone();
         // The run's own state is dropped with it, so nobody sees what a panic left half done.
         let run = AssertUnwindSafe(async move { run(lease).await }).catch_unwind();
         let ended = self.attend(run).await;
-        self.engine.spikes.ran(&self.lease.scope, begun.elapsed());
+        self.engine.spikes.ran(&self.lease.scope, self.begun.elapsed());
         match ended {
             Ended::Verdict(verdict, value) => {
                 let settlement = settlement(verdict, &self.operation.policy);
@@ -97,7 +100,9 @@ impl<T: Send + 'static> Attempt<T> {
     /// The process is being stopped. The run goes on while it can, and its settlement may still follow.
     async fn park(&mut self) {
         let parked = Settlement::Park { cause: Cause::SHUTDOWN };
-        let _ = self.engine.settle_within(self.engine.patience.settle, &self.lease, &parked).await;
+        if self.engine.settle_within(self.engine.patience.settle, &self.lease, &parked).await.is_ok() {
+            self.note(&parked, Through::Run);
+        }
         self.answer(Answer::Broke { cause: Cause::SHUTDOWN, lease: self.lease.clone() });
         self.unsettled = None;
     }
@@ -110,15 +115,22 @@ impl<T: Send + 'static> Attempt<T> {
     /// Writes the end, and answers: after it is written, or after the time that a caller is held for that.
     async fn settle(mut self, settlement: &Settlement, answer: impl FnOnce(Lease, bool) -> Answer<T>) {
         let lease = self.lease.clone();
+        let is_answer = matches!(settlement, Settlement::Complete { .. } | Settlement::Release { .. });
+        let through = if is_answer && self.reply.is_none() { Through::Late } else { Through::Run };
         match self.engine.settle_within(self.engine.patience.settle, &lease, settlement).await {
-            Ok(()) => self.answer(answer(lease, true)),
+            Ok(()) => {
+                self.answer(answer(lease, true));
+                self.note(settlement, through);
+            }
             Err(StoreError::LeaseLost | StoreError::Refused(_)) => self.lost().await,
             Err(error) => {
                 self.engine.meters.unrecorded();
                 self.answer(answer(lease.clone(), false));
                 if error.is_transient() {
                     let within = self.operation.policy.late_answer_for;
-                    let _ = self.engine.settle_within(within, &lease, settlement).await;
+                    if self.engine.settle_within(within, &lease, settlement).await.is_ok() {
+                        self.note(settlement, Through::Late);
+                    }
                 }
             }
         }
@@ -127,9 +139,21 @@ impl<T: Send + 'static> Attempt<T> {
     /// Another attempt owns the record: what it says is the answer.
     async fn lost(mut self) {
         self.engine.meters.lease_lost();
+        let ran_for = Some(self.begun.elapsed());
+        self.engine
+            .note(&self.lease, || Event { ran_for, ..Event::of(&self.lease, What::Lost, Through::Run) });
         if self.reply.is_some() {
             let answer = self.as_recorded().await;
             self.answer(answer);
+        }
+    }
+
+    /// For the key's history, after the caller has its answer.
+    fn note(&self, settlement: &Settlement, through: Through) {
+        if !is_plain(&self.lease, settlement, through) {
+            let ran_for = Some(self.begun.elapsed());
+            let event = || Event { ran_for, ..Event::settled(&self.lease, settlement, through) };
+            self.engine.note(&self.lease, event);
         }
     }
 

@@ -33,6 +33,7 @@ use tokio::time::timeout;
 
 use super::patience::Failed;
 use super::{Engine, Operation};
+use crate::history::{Event, Through};
 use crate::policy::{OnUnknown, Policy};
 use crate::store::{
     Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Lease, Outcome, Purpose, Settlement, StoreError, View,
@@ -207,10 +208,18 @@ impl Engine {
             }
             Probed::StillUnknown => (Settlement::Park { cause }, Asking::Unknown),
         };
+        let (lease, event) =
+            (probing.lease.clone(), Event::settled(&probing.lease, &settlement, Through::Probe));
         match self.settle_or_go_on(probing.lease, settlement, policy.late_answer_for).await {
             // Taken by force meanwhile: what the record says is the truth.
             Err(StoreError::LeaseLost | StoreError::Refused(_)) => Ok(Asking::Moved),
-            settled => settled.map(|()| asking),
+            settled => {
+                // A question in vain is asked again and again, and would drive out what happened.
+                if settled.is_ok() && !matches!(asking, Asking::Unknown) {
+                    self.note(&lease, || event);
+                }
+                settled.map(|()| asking)
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Engine;
+use super::{Engine, Word};
 use crate::key::{Key, Scope};
 use crate::policy::Policy;
 use crate::store::{Claim, ClaimRequest, Entry, Fence, Lease, Purpose, Settlement, StoreError, Swept, Was};
@@ -30,6 +30,21 @@ impl Engine {
         settlement: &Settlement,
         force: bool,
     ) -> Result<Resolved, StoreError> {
+        self.resolve_by(seen, settlement, force, &Word::default()).await
+    }
+
+    /// The same, with who resolves it and why for the key's history, where the store keeps one.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Engine::resolve).
+    pub async fn resolve_by(
+        &self,
+        seen: &Entry,
+        settlement: &Settlement,
+        force: bool,
+        word: &Word,
+    ) -> Result<Resolved, StoreError> {
         let request = ClaimRequest {
             scope: seen.scope.clone(),
             key: seen.key.clone(),
@@ -42,6 +57,7 @@ impl Engine {
         match self.patiently("claim", self.patience.claim, || self.store.claim(&request)).await? {
             Claim::Acquired(lease) => {
                 self.settle_within(self.patience.claim, &lease, settlement).await?;
+                self.note_word(&lease, settlement, word).await;
                 Ok(Resolved::Done)
             }
             _ => Ok(Resolved::Moved),

@@ -5,6 +5,7 @@
 //! ```ignore
 //! semel::contract_suite!(MyHarness::start().await);
 //! semel::inspect_suite!(MyHarness::start().await);
+//! semel::history_suite!(MyHarness::start().await);
 //! ```
 //!
 //! which makes a test of each clause. There is no way to leave one out.
@@ -12,6 +13,7 @@
 //! The clauses use leases of a minute and more, and move the clock by [`Harness::advance`]. Nothing waits.
 
 pub mod claim;
+pub mod history;
 pub mod inspect;
 pub mod list;
 pub mod race;
@@ -25,6 +27,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::history::History;
 use crate::inspect::Inspect;
 use crate::store::{Claim, ClaimRequest, Entry, Lease, Settlement, Store, StoreError};
 use crate::testing::sample;
@@ -54,6 +57,13 @@ pub trait Harness: Send + Sync {
 pub trait InspectHarness: Harness {
     /// A store with nothing in it.
     async fn open_inspect(&self) -> Arc<dyn Inspect>;
+}
+
+/// What the tests of a store bring along that keeps timelines.
+#[async_trait]
+pub trait HistoryHarness: Harness {
+    /// A store with nothing in it.
+    async fn open_history(&self) -> Arc<dyn History>;
 }
 
 /// One store under test. Every call that a clause does not expect to fail must succeed.
@@ -271,6 +281,23 @@ macro_rules! inspect_suite {
             a_list_is_filtered_by_prefix
             a_prefix_is_no_pattern
             a_key_is_found_in_every_scope
+        );
+    };
+}
+
+/// Makes a test of each clause of the [`History`](crate::History) contract. The expression gives a
+/// [`HistoryHarness`](crate::testing::HistoryHarness).
+#[macro_export]
+macro_rules! history_suite {
+    ($harness:expr) => {
+        $crate::contract_clauses!($harness, history:
+            events_are_read_as_they_were_written_oldest_first
+            an_event_written_again_is_one
+            the_last_hundred_are_kept
+            a_key_without_a_record_has_no_history
+            the_history_goes_with_the_record
+            a_key_that_is_made_anew_begins_with_none
+            events_change_nothing_of_the_record
         );
     };
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::testing::{Harness, InspectHarness, ManualClock};
-use semel::{Inspect, MemoryStore, Store};
+use semel::testing::{Harness, HistoryHarness, InspectHarness, ManualClock};
+use semel::{History, Inspect, MemoryStore, Store};
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -34,6 +34,13 @@ impl Harness for Memory {
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+}
+
+#[async_trait]
+impl HistoryHarness for Memory {
+    async fn open_history(&self) -> Arc<dyn History> {
+        self.make()
     }
 }
 

@@ -30,6 +30,10 @@ fn every_statement_goes_by_its_index() {
         (browse::UNSETTLED, &["settled_open (since>?)", "SCAN running"]),
         (sweep::DUE, &["due USING COVERING INDEX due_first (due_at<?)"]),
         (sweep::DUE_IN_BLOCK, &["settled USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
+        (history::ADD, &["history USING PRIMARY KEY (key=? AND scope=?)"]),
+        (history::TRIM, &["history USING PRIMARY KEY (key=? AND scope=? AND number<?)"]),
+        (history::READ, &["history USING PRIMARY KEY (key=? AND scope=?)"]),
+        (history::FORGET, &["history USING PRIMARY KEY (key=? AND scope=?)"]),
         (sweep::NEXT_IN_BLOCK, &["settled USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
     ] {
         let plan = plan(&connection, sql);
