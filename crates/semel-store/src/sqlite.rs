@@ -33,6 +33,8 @@
 //!   is not in memory.
 //! - SQLite's pages carry no checksums. A page that is torn or garbage is noticed by its structure; a flipped bit
 //!   within an outcome is not.
+//! - A key's history costs a commit of its own for each event, behind the calls that somebody waits for: where every
+//!   attempt ends without an effect, that is a third of the commits.
 //! - The file does not shrink by itself; space that a sweep frees is used again.
 //! - A process that reads for long (a backup, an open shell) keeps the WAL from being reused, and it grows.
 //! - Dropping the store waits for the writer: for one batch, and [`busy_for`](crate::Options::busy_for) at most

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::testing::sample;
+use semel::testing::{VirtualClock, sample};
 use semel::{
     Answer, Cause, Claim, ClaimRequest, Cursor, Engine, Entropy, Entry, Event, History, Instance, Key, Lease,
-    MemoryStore, OnUnknown, Operation, Outcome, Past, Policy, Resolved, Scope, Settlement, Store, StoreError,
-    Swept, Through, Verdict, What, Word,
+    MemoryStore, OnUnknown, Operation, Outcome, Past, Policy, Probe, Probed, Probing, Resolved, Scope,
+    Settlement, Store, StoreError, Swept, Through, Verdict, What, Word,
 };
 use tokio::time::{Instant, sleep};
 
@@ -80,6 +80,38 @@ async fn v2_an_operators_word_is_cut_and_what_moved_is_not_told() {
         (2, Through::Operator, Some("ann"))
     );
     assert_eq!(events[1].reason.as_deref(), Some("é".repeat(Event::BYTES_MAX / 2).as_str()));
+}
+
+/// A question in vain is asked again and again, and would drive out what happened.
+#[tokio::test(start_paused = true)]
+async fn v2_what_a_probe_found_out_is_told_and_that_it_found_nothing_is_not() {
+    for (says, what) in [
+        (Probed::Completed(Outcome::value("done")), Some(What::Completed)),
+        (Probed::NoEffect, Some(What::Released)),
+        (Probed::StillUnknown, None),
+    ] {
+        let store = Arc::new(MemoryStore::with_clock(Arc::new(VirtualClock::new())));
+        let engine = engine(&store);
+        ended(&engine, "k", Verdict::Unknown(Cause::CUT)).await;
+        let policy = Arc::new(Policy::new(OnUnknown::Probe));
+        sleep(policy.probe_after).await;
+        let probe = Arc::new(Says(says)) as Arc<dyn Probe>;
+        let choose = move |_: &Entry| Some((probe.clone(), policy.clone()));
+        engine.probe_unsettled(None, 10, choose).await.unwrap();
+        let events = told(&store, "k").await;
+        let found = events.iter().skip(1).map(|event| (event.what, event.through)).collect::<Vec<_>>();
+        assert_eq!(found, what.map(|what| (what, Through::Probe)).into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[derive(Debug)]
+struct Says(Probed);
+
+#[async_trait]
+impl Probe for Says {
+    async fn ask(&self, _: &Probing) -> Probed {
+        self.0.clone()
+    }
 }
 
 /// Neither a caller nor an operator is kept by a timeline that cannot be written, and what they did stands.
