@@ -169,7 +169,10 @@ fn next(entry: &Entry, args: &Show) -> Vec<String> {
             let find = [
                 "Find out in the service whether it was done. The service got the key as Idempotency-Key;"
                     .to_owned(),
-                format!("the last request of it carried Semel-Fence {}. Then say so:", entry.fence.0),
+                format!(
+                    "its requests carried Semel-Fence, the last one {} at most. Then say so:",
+                    entry.fence.0
+                ),
             ];
             let leave = ["If you cannot tell, leave it: unknown is safe, and it does not expire.".to_owned()];
             find.into_iter().chain(both()).chain(leave).collect()
