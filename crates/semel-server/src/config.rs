@@ -240,7 +240,7 @@ pub struct Settings {
     /// How long a stopping gateway waits for what runs [default: 25s]
     #[arg(long, env = "SEMEL_DRAIN_FOR", value_name = "DURATION")]
     pub drain_for: Option<Span>,
-    /// Threads that serve requests [default: half of the cores]
+    /// Threads that serve requests [default: as many as there are cores]
     #[arg(long, env = "SEMEL_WORKERS", value_name = "NUMBER")]
     pub workers: Option<u16>,
     /// What is logged; info is a line for each decision [default: info]

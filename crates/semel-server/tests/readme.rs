@@ -68,7 +68,7 @@ fn the_table_has_each_flag_with_its_default() {
     assert!(table.len() >= 20, "{table:?}");
     for (flag, default) in table {
         let said = help.get(flag).unwrap_or_else(|| panic!("{flag} is no flag"));
-        let same = said == default || (said == "half of the cores" && default == "half the cores");
+        let same = said == default || (said == "as many as there are cores" && default == "as many as cores");
         assert!(same, "{flag}: the README says {default:?}, --help {said:?}");
     }
 }

@@ -100,7 +100,7 @@ impl Settings {
             upstream_idle: span(self.upstream_idle, Duration::from_secs(1)),
             bounds: bounds(self.open_claims_max, self.new_keys_per_second_max)?,
             drain_for: span(self.drain_for, Duration::from_secs(25)),
-            workers: self.workers.map_or_else(half_the_cores, usize::from),
+            workers: self.workers.map_or_else(as_many_as_cores, usize::from),
             log: self.log.unwrap_or(LogLevel::Info),
             otlp_endpoint: self.otlp_endpoint,
             cors_origins,
@@ -308,6 +308,6 @@ fn cors(origins: Option<Vec<Origin>>, credentials: Option<bool>) -> Result<(Vec<
     Ok((origins, credentials))
 }
 
-fn half_the_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+fn as_many_as_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
