@@ -15,6 +15,7 @@ mod naming;
 mod observing;
 mod probing;
 mod waiting;
+mod webhooks;
 
 use std::net::SocketAddr;
 
