@@ -8,7 +8,8 @@
 //!    framing is a `Content-Length`, and `Expect` is answered and gone.
 //! 4. An error of the inner service is *unknown*: the request may have been on its way. It is *not sent* only if
 //!    it is, or has in the chain of its sources, a [`NotSent`].
-//! 5. An error reaches the caller as an error only on an unguarded request.
+//! 5. An error reaches the caller as an error only on a request that passes by: unguarded, observed, or let by while
+//!    the store is away.
 //!    Give the inner service a named error type: with `Box<dyn Error>` itself the compiler cannot always prove that
 //!    a future which holds the call is `Send` ("implementation of `From` is not general enough").
 //! 6. Each decision on a guarded request is one line at info, target `semel::decision`, with a digest of the key.
