@@ -44,13 +44,28 @@ pub struct Connected {
     pub history: Arc<dyn History>,
     /// Whether several machines can use it together.
     pub shared: bool,
+    /// Whether a write that was acknowledged can be lost though everything works as it is meant to: a fail-over to a
+    /// replica that lags, a log that is not synced before the answer.
+    pub lossy: bool,
 }
 
 impl Connected {
     fn local<S: Inspect + History>(store: S) -> Connected {
         let store = Arc::new(store);
         let history = Arc::clone(&store) as Arc<dyn History>;
-        Connected { store: Arc::clone(&store) as Arc<dyn Store>, inspect: store, history, shared: false }
+        Connected {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            inspect: store,
+            history,
+            shared: false,
+            lossy: false,
+        }
+    }
+
+    /// A store that several machines use together.
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "redis"))]
+    pub(crate) fn shared<S: Inspect + History>(store: S, lossy: bool) -> Connected {
+        Connected { shared: true, lossy, ..Connected::local(store) }
     }
 }
 
@@ -123,7 +138,15 @@ pub async fn connect(url: &str, options: &Options) -> Result<Connected, ConnectE
             blocking(move || crate::SqliteStore::open(path, &options)).await.map(Connected::local)
         }
         #[cfg(not(feature = "sqlite"))]
-        Place::Sqlite(_) => Err(not_built("sqlite", "rebuild it with the feature `sqlite`")),
+        Place::Sqlite(_) => Err(not_built("sqlite")),
+        #[cfg(feature = "postgres")]
+        Place::Postgres(url) => crate::postgres::open(&url, options).await,
+        #[cfg(feature = "mysql")]
+        Place::Mysql(url) => crate::mysql::open(&url, options).await,
+        #[cfg(feature = "redis")]
+        Place::Redis(url) => crate::redis::open(&url, options).await,
+        #[cfg(not(all(feature = "postgres", feature = "mysql", feature = "redis")))]
+        missing => Err(not_built(missing.feature())),
     }
 }
 
@@ -138,7 +161,15 @@ pub fn migrations(url: &str) -> Result<Arc<dyn Migrate>, ConnectError> {
         #[cfg(feature = "sqlite")]
         Place::Sqlite(path) => Ok(Arc::new(crate::sqlite::SqliteMigrations::new(path))),
         #[cfg(not(feature = "sqlite"))]
-        Place::Sqlite(_) => Err(not_built("sqlite", "rebuild it with the feature `sqlite`")),
+        Place::Sqlite(_) => Err(not_built("sqlite")),
+        #[cfg(feature = "postgres")]
+        Place::Postgres(url) => crate::postgres::migrations(&url),
+        #[cfg(feature = "mysql")]
+        Place::Mysql(url) => crate::mysql::migrations(&url),
+        #[cfg(feature = "redis")]
+        Place::Redis(url) => crate::redis::migrations(&url),
+        #[cfg(not(all(feature = "postgres", feature = "mysql", feature = "redis")))]
+        missing => Err(not_built(missing.feature())),
     }
 }
 
@@ -156,13 +187,26 @@ pub(crate) async fn blocking<T: Send + 'static>(
 enum Place {
     Memory,
     Sqlite(PathBuf),
+    /// The whole URL, as of the others: the module of the store reads it.
+    Postgres(String),
+    Mysql(String),
+    Redis(String),
+}
+
+impl Place {
+    /// The feature that builds its store.
+    #[cfg(not(all(feature = "postgres", feature = "mysql", feature = "redis")))]
+    fn feature(&self) -> &'static str {
+        match self {
+            Place::Memory | Place::Sqlite(_) => "sqlite",
+            Place::Postgres(_) => "postgres",
+            Place::Mysql(_) => "mysql",
+            Place::Redis(_) => "redis",
+        }
+    }
 }
 
 const FORMS: [&str; 6] = ["sqlite://", "memory:", "postgres://", "mysql://", "redis://", "redis+cluster://"];
-
-/// Other spellings of stores that are not there yet.
-const PLANNED: [&str; 8] =
-    ["postgres", "postgresql", "mysql", "mariadb", "redis", "rediss", "redis+cluster", "rediss+cluster"];
 
 fn parse(url: &str) -> Result<Place, ConnectError> {
     let Some((scheme, rest)) = url.split_once(':') else {
@@ -173,10 +217,9 @@ fn parse(url: &str) -> Result<Place, ConnectError> {
         "memory" if rest.is_empty() => Ok(Place::Memory),
         "memory" => Err(ConnectError::Url("nothing may follow memory: in a store's URL".to_owned())),
         "sqlite" => file(rest).map(Place::Sqlite),
-        planned if PLANNED.contains(&planned) => {
-            let feature = planned.split('+').next().unwrap_or(planned);
-            Err(not_built(planned, &format!("the feature `{feature}` is not available yet")))
-        }
+        "postgres" | "postgresql" => Ok(Place::Postgres(url.to_owned())),
+        "mysql" | "mariadb" => Ok(Place::Mysql(url.to_owned())),
+        "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => Ok(Place::Redis(url.to_owned())),
         _ => Err(unknown(scheme)),
     }
 }
@@ -198,8 +241,12 @@ fn file(rest: &str) -> Result<PathBuf, ConnectError> {
     }
 }
 
-fn not_built(scheme: &str, remedy: &str) -> ConnectError {
-    ConnectError::NotBuilt { scheme: format!("{scheme}://"), remedy: remedy.to_owned() }
+#[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis")))]
+fn not_built(feature: &str) -> ConnectError {
+    ConnectError::NotBuilt {
+        scheme: format!("{feature}://"),
+        remedy: format!("rebuild it with the feature `{feature}`"),
+    }
 }
 
 /// Shows at most the scheme: what follows may hold a password.

@@ -5,10 +5,19 @@
 //! | URL | Feature | Shared between machines |
 //! |---|---|---|
 //! | `sqlite://semel.db`, `sqlite:///var/lib/semel.db` | `sqlite` (default) | no |
+//! | `postgres://user@host/database` | `postgres` | yes |
+//! | `mysql://user@host/database` | `mysql` | yes |
+//! | `redis://host/0`, `redis+cluster://host` | `redis` | yes |
 //! | `memory:` | always there | no, and nothing survives the process |
 
 mod connect;
 mod migrate;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
