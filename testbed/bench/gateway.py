@@ -1,118 +1,120 @@
-"""What the gateway costs beside a plain proxy. Run through `./bench gateway`, which says what is measured."""
+"""What the gateway costs beside a plain proxy and beside what others build. Run through `./bench gateway`.
+
+1. Everything takes its turn in each round (A B C A B C), and only ratios within a round are compared.
+2. A turn with fresh keys begins with an empty store; one with replays on a store of 100,000 keys that an earlier gateway
+   process has filled, so nothing of it is in the process's memory. The peers keep their answers in their own memory, and
+   are asked in the process that has them.
+3. A turn with errors, or with replays that reached the service, is named and fails the run.
+"""
 
 import argparse
 import contextlib
-import json
 import os
-import platform
-import random
-import resource
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import time
-import urllib.request
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 
-import picture
+import peers
+import report
+from servers import OUT, ROOT, RUN, PROXY, UPSTREAM, new_folder, nginx, semel
+from turn import faults_of, fill, measure
 
-ROOT = Path(__file__).parents[2]
-OUT = ROOT / "target/bench"
-RUN = OUT / "gateway"  # configurations, logs and the store; thrown away
-SEMEL = ROOT / "target/release/semel"
+PARTS = ("floor", "off", "fresh", "replay", "axum", "express", "size", "workers")
 CONNECTIONS = (32, 128)
-TICKS = os.sysconf("SC_CLK_TCK")
+FILL = ROOT / "target/release/examples/fill"
+# What the example fill needs on the disk for a key, its log included.
+BYTES_PER_KEY = 1_000
 
-# name, which server answers, which keys the requests carry
-CONTENDERS = (
-    ("nginx answering itself", "upstream", "new"),
-    ("nginx as plain proxy", "proxy", "new"),
-    ("Semel, fresh keys", "semel", "new"),
-    ("Semel, replays", "semel", "known"),
-    ("Semel, no key", "semel", "absent"),
-)
-BASE = "nginx as plain proxy"
 
-UPSTREAM = """
-    server {
-        listen 127.0.0.1:%(port)d;
-        location = /status { stub_status; }
-        location / {
-            default_type application/json;
-            return 200 '{"id":"ch_3PQx2eLkdIwHu7ix","object":"charge","amount":1000,"status":"succeeded"}';
-        }
-    }
-"""
+@dataclass(frozen=True)
+class Turn:
+    """Who answers, and what is asked."""
 
-PROXY = """
-    upstream service {
-        server 127.0.0.1:%(upstream)d;
-        keepalive 256;
-        keepalive_requests 1000000000;
-    }
-    server {
-        listen 127.0.0.1:%(port)d;
-        location / {
-            proxy_pass http://service;
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-        }
-    }
-"""
+    table: str
+    name: str
+    connections: int
+    keys: str
+    # Makes a context with the server, of the place.
+    serve: object
+    # Whose ratio is 1, in the same table.
+    base: str
+    who: str = "bearer"
+    # Where the server and everything else are kept apart.
+    cores: tuple = None
 
-NGINX = """
-%(user)s
-worker_processes 1;
-error_log error.log;
-pid nginx.pid;
-events { worker_connections 4096; }
-http {
-    access_log off;
-    keepalive_requests 1000000000;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-    %(servers)s
-}
-"""
+
+class Place:
+    """What stands for all turns."""
+
+    def __init__(self, stack):
+        self.stack = stack
+        self.upstream = stack.enter_context(nginx("upstream", UPSTREAM))
+        self.proxy = stack.enter_context(nginx("proxy", PROXY, upstream=self.upstream.port))
+        self.stores, self.filled, self.node = new_folder("stores"), {}, None
+
+    def replays(self):
+        """A store with the known keys, filled by a gateway that has ended."""
+        file = self.stores / "replays.db"
+        if not file.exists():
+            with semel(self.upstream, file) as gateway:
+                fill(gateway, self.upstream, "bearer")
+        return file
+
+    def filled_peer(self, name, serve, who):
+        """A peer that has the known keys in its memory, and stays."""
+        if name not in self.filled:
+            self.filled[name] = self.stack.enter_context(serve(self))
+            fill(self.filled[name], self.upstream, who)
+        return self.filled[name]
+
+    def file_of(self, count):
+        """A store with so many other keys."""
+        file = self.stores / ("%d.db" % count)
+        if not file.exists():
+            begun = time.monotonic()
+            subprocess.run([FILL, file, str(count)], check=True, stdout=subprocess.DEVNULL)
+            print("filled a file with %s keys in %.0f s: %.1f GB" % (
+                format(count, ","), time.monotonic() - begun, file.stat().st_size / 1e9), flush=True)
+        return file
 
 
 def main():
     options = arguments()
+    build()
     # A run that is told to stop stops its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    shutil.rmtree(RUN, ignore_errors=True)
-    RUN.mkdir(parents=True)
-    print("fdatasync of 4 KiB here: %.0f µs" % (fdatasync_seconds() * 1e6))
     samples, faults = [], []
-    with contextlib.ExitStack() as stack:
-        upstream = stack.enter_context(nginx("upstream", UPSTREAM))
-        proxy = stack.enter_context(nginx("proxy", PROXY, upstream=upstream.port))
-        for number in range(options.rounds):
-            for connections in CONNECTIONS:
-                # A new store each time, so that no round pays for the rows of the ones before.
-                with semel(upstream) as gateway:
-                    servers = {"upstream": upstream, "proxy": proxy, "semel": gateway}
-                    for contender in CONTENDERS:
-                        sample = measure(contender, connections, options.seconds, servers)
-                        faults += faults_of(sample)
-                        samples.append(sample)
-                        print("round %d, %3d connections, %-22s %9.0f /s" % (
-                            number + 1, connections, sample["name"], sample["rate"]), flush=True)
-    shutil.rmtree(RUN)
-    report(options, samples, faults)
+    try:
+        shutil.rmtree(RUN, ignore_errors=True)
+        RUN.mkdir(parents=True)
+        print("fdatasync of 4 KiB here: %.0f µs" % (fdatasync_seconds() * 1e6), flush=True)
+        with contextlib.ExitStack() as stack:
+            place = Place(stack)
+            turns, not_run = turns_of(options, place)
+            for number in range(options.rounds):
+                for turn in turns:
+                    sample = take(turn, place, options.seconds)
+                    faults += faults_of(turn, sample)
+                    samples.append(sample)
+                    print("round %d, %3d connections, %-36s %9.0f /s" % (
+                        number + 1, turn.connections, turn.name, sample["rate"]), flush=True)
+    finally:
+        shutil.rmtree(RUN, ignore_errors=True)
+    report.write(OUT, options, turns, samples, faults, not_run)
     sys.exit(1 if faults else 0)
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="./bench gateway")
+    parser = argparse.ArgumentParser(prog="./bench gateway", allow_abbrev=False, add_help=False)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--seconds", type=positive, default=8)
+    parser.add_argument("--seconds", type=positive, default=4)
+    parser.add_argument("--keys", type=positive, default=10_000_000)
+    parser.add_argument("--only", type=parts, default=PARTS)
     return parser.parse_args()
 
 
@@ -122,177 +124,122 @@ def positive(text):
     return number
 
 
-# --- servers -------------------------------------------------------------------------------------------------------
+def parts(text):
+    wanted = tuple(text.split(","))
+    for part in wanted:
+        if part not in PARTS:
+            raise argparse.ArgumentTypeError("no part '%s'; there are: %s" % (part, ", ".join(PARTS)))
+    return wanted
 
 
-class Server:
-    """A started process with its children, and what they have used of the machine."""
-
-    def __init__(self, name, port, process):
-        self.name, self.port, self.process = name, port, process
-
-    def pids(self):
-        pid = self.process.pid
-        children = Path("/proc/%d/task/%d/children" % (pid, pid)).read_text()
-        return [pid, *map(int, children.split())]
-
-    def cpu_seconds(self):
-        return sum(cpu_seconds(pid) for pid in self.pids())
-
-    def forget_peak(self):
-        for pid in self.pids():
-            Path("/proc/%d/clear_refs" % pid).write_text("5")
-
-    def peak_mib(self):
-        return sum(peak_kib(pid) for pid in self.pids()) / 1024
+def build():
+    for what in ((), ("--package", "semel-store", "--example", "fill")):
+        if subprocess.run(["cargo", "build", "--release", *what], cwd=ROOT).returncode:
+            sys.exit("bench: the release build failed")
 
 
-def cpu_seconds(pid):
-    # The command's name stands in parentheses and may hold spaces; the fields count from behind it.
-    fields = Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+# --- what is run ---------------------------------------------------------------------------------------------------
 
 
-def peak_kib(pid):
-    for line in Path("/proc/%d/status" % pid).read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1])
-    return 0
+def turns_of(options, place):
+    """The turns of one round, and what cannot be run here with the reason."""
+    turns, not_run = list(beside_the_proxy(options, place)), []
+    for name, make in (("axum", with_axum), ("express", with_express)):
+        if name in options.only:
+            try:
+                turns += make(place)
+            except peers.Missing as missing:
+                not_run.append("%s: %s" % (name, missing))
+    # Side by side: all at 32 connections, then all at 128.
+    turns.sort(key=lambda turn: turn.connections)
+    if "size" in options.only:
+        needed, free = options.keys * BYTES_PER_KEY, shutil.disk_usage(RUN).free
+        if needed < free:
+            turns += by_size(options, place)
+        else:
+            not_run.append("size: %d keys need %.0f GB on the disk, and %.0f are free" % (
+                options.keys, needed / 1e9, free / 1e9))
+    if "workers" in options.only:
+        turns += by_workers(place)
+    return turns, not_run
 
 
-@contextlib.contextmanager
-def nginx(name, servers, **values):
-    folder, port = RUN / name, free_port()
-    folder.mkdir()
-    # Started by root, its worker would become a user who may not enter this folder.
-    user = "user root;" if os.getuid() == 0 else ""
-    (folder / "nginx.conf").write_text(NGINX % {"user": user, "servers": servers % {"port": port, **values}})
-    command = ["nginx", "-p", folder, "-c", "nginx.conf", "-e", "error.log", "-g", "daemon off;"]
-    with started(name, port, command, folder) as server:
-        wait_until(server, lambda: socket.create_connection(("127.0.0.1", port), 1).close() or True)
-        yield server
+def beside_the_proxy(options, place):
+    compared = partial(Turn, "gateways", base=report.PROXY)
+    for connections in CONNECTIONS:
+        if set(options.only) - {"size", "workers"}:
+            if "floor" in options.only:
+                yield compared(report.FLOOR, connections, "new", lambda: contextlib.nullcontext(place.upstream))
+            yield compared(report.PROXY, connections, "new", lambda: contextlib.nullcontext(place.proxy))
+        if "off" in options.only:
+            yield compared(report.OFF, connections, "new", lambda: semel(place.upstream, None, "--key", "natural"))
+        if "fresh" in options.only:
+            yield compared(report.FRESH, connections, "new", lambda: semel(place.upstream))
+        if "replay" in options.only:
+            yield compared(report.REPLAYS, connections, "known", lambda: semel(place.upstream, place.replays()))
 
 
-@contextlib.contextmanager
-def semel(upstream):
-    folder = RUN / "semel"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    port, admin = free_port(), free_port()
-    command = [
-        SEMEL, "gateway", "--upstream", "http://127.0.0.1:%d" % upstream.port, "--listen", "127.0.0.1:%d" % port,
-        "--admin", "127.0.0.1:%d" % admin, "--store", "sqlite://%s" % (folder / "semel.db"),
-        # No line for each request, as nginx writes no access log here.
-        "--log", "warn",
-    ]
-    with started("semel", port, command, folder) as server:
-        wait_until(server, lambda: urllib.request.urlopen("http://127.0.0.1:%d/readyz" % admin, timeout=2).status == 200)
-        yield server
+def with_axum(place):
+    peers.make_axum()
+    return peer(place, "axum + axum-idempotent", lambda place: peers.axum(place.upstream), "session")
 
 
-@contextlib.contextmanager
-def started(name, port, command, folder):
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
-    try:
-        yield Server(name, port, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
+def with_express(place):
+    node = peers.make_express()
+    return peer(place, "express + express-idempotency", lambda place: peers.express(node, place.upstream), "bearer")
+
+
+def peer(place, name, serve, who):
+    compared = partial(Turn, "gateways", base=report.PROXY, who=who)
+    turns = []
+    for connections in CONNECTIONS:
+        turns.append(compared(name + ", fresh", connections, "new", lambda: serve(place)))
+        turns.append(compared(name + ", replays", connections, "known",
+                              lambda: contextlib.nullcontext(place.filled_peer(name, serve, who))))
+    return turns
+
+
+def by_size(options, place):
+    """Fresh keys beside ten thousand and beside so many others of the same scope, of which callers without an
+    Authorization are. The small file is a new copy each time, or it would not stay small."""
+    small, large = report.keys_in_file(10_000), report.keys_in_file(options.keys)
+
+    def with_few():
+        copy = shutil.copy(place.file_of(10_000), place.stores / "few.db")
+        for companion in ("-wal", "-shm"):
+            (place.stores / ("few.db" + companion)).unlink(missing_ok=True)
+        return semel(place.upstream, copy)
+
+    with_many = lambda: semel(place.upstream, place.file_of(options.keys))
+    compared = partial(Turn, "size", keys="new", base=small, who="nobody")
+    for connections in (*CONNECTIONS, 512):
+        yield compared(small, connections, serve=with_few)
+        yield compared(large, connections, serve=with_many)
+
+
+def by_workers(place):
+    """Where there are cores enough, the gateway has two to itself, and the load and the service have the others."""
+    count = os.cpu_count()
+    cores = (frozenset((0, 1)), frozenset(range(2, count))) if count >= 4 else None
+    for table, keys, options in (("workers, guard off", "new", ("--key", "natural")), ("workers, replays", "known", ())):
+        for workers in ("1", "2"):
+            store = place.replays if keys == "known" else lambda: None
+            serve = lambda store=store, options=options, workers=workers: semel(
+                place.upstream, store(), *options, "--workers", workers)
+            yield Turn(table, report.workers(workers), 32, keys, serve, report.workers("1"), cores=cores)
+
+
+def take(turn, place, seconds):
+    with turn.serve() as server:
+        if not turn.cores:
+            return measure(turn, server, place.upstream, seconds)
+        own, others = turn.cores
+        server.keep_to(own)
+        place.upstream.keep_to(others)
         try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_until(server, ready, seconds=20):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if server.process.poll() is not None:
-            break
-        try:
-            if ready():
-                return
-        except OSError:
-            time.sleep(0.01)  # between two looks, not instead of one
-    sys.exit("bench: %s did not start:\n%s" % (server.name, (RUN / server.name / "log").read_text()[-2000:]))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def served(upstream):
-    """How many requests the upstream has answered, these looks included."""
-    text = urllib.request.urlopen("http://127.0.0.1:%d/status" % upstream.port, timeout=5).read().decode()
-    return int(text.splitlines()[2].split()[2])
-
-
-# --- one turn ------------------------------------------------------------------------------------------------------
-
-
-def measure(contender, connections, seconds, servers):
-    name, target, keys = contender
-    if keys == "known":
-        fill(servers)
-    involved = [servers["upstream"]] + [servers[target]] * (target != "upstream")
-    for server in involved:
-        server.forget_peak()
-    before = {server.name: server.cpu_seconds() for server in involved}
-    served_before, wrk_before = served(servers["upstream"]), resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = wrk(servers[target].port, keys, connections, seconds)
-    wrk_after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = {server.name: server.cpu_seconds() - before[server.name] for server in involved}
-    cpu["wrk"] = wrk_after.ru_utime + wrk_after.ru_stime - wrk_before.ru_utime - wrk_before.ru_stime
-    return {
-        "name": name,
-        "keys": keys,
-        "connections": connections,
-        "rate": result["requests"] / result["seconds"],
-        "served_by_upstream": served(servers["upstream"]) - served_before - 1,
-        "cpu_us_per_request": {part: used * 1e6 / result["requests"] for part, used in cpu.items()},
-        "peak_mib": {server.name: server.peak_mib() for server in involved},
-        **result,
-    }
-
-
-def wrk(port, keys, connections, seconds):
-    command = ["wrk", "-t", "2", "-c", str(connections), "-d", "%ds" % seconds, "--timeout", "10s",
-               "-s", str(Path(__file__).with_name("load.lua")), "http://127.0.0.1:%d" % port,
-               "--", keys, str(random.getrandbits(40))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
-    sys.exit("bench: wrk said no result:\n" + done.stdout + done.stderr)
-
-
-def fill(servers):
-    """Sends the known keys until a whole turn is served without the upstream."""
-    for _ in range(30):
-        before = served(servers["upstream"])
-        wrk(servers["semel"].port, "known", 32, 1)
-        if served(servers["upstream"]) - before == 1:
-            return
-    # The turn itself will show that these are no replays.
-
-
-def faults_of(sample):
-    """Why this turn does not count, if it doesn't: an error is quick to answer, and a replay must be one."""
-    where = "%s at %d connections: " % (sample["name"], sample["connections"])
-    faults = []
-    if sample["refused"]:
-        faults.append(where + "%d answers that are not 2xx or 3xx" % sample["refused"])
-    if sample["socket_errors"]:
-        faults.append(where + "%d socket errors" % sample["socket_errors"])
-    if sample["keys"] == "known" and sample["served_by_upstream"]:
-        faults.append(where + "%d replays reached the upstream" % sample["served_by_upstream"])
-    if sample["keys"] != "known" and sample["served_by_upstream"] < sample["requests"]:
-        faults.append(where + "%d of %d requests reached the upstream" % (
-            sample["served_by_upstream"], sample["requests"]))
-    return faults
+            return measure(turn, server, place.upstream, seconds, others)
+        finally:
+            place.upstream.keep_to(own | others)
 
 
 def fdatasync_seconds():
@@ -305,77 +252,6 @@ def fdatasync_seconds():
             os.fdatasync(file.fileno())
             times.append(time.perf_counter() - start)
     return statistics.median(times)
-
-
-# --- the report ----------------------------------------------------------------------------------------------------
-
-
-def report(options, samples, faults):
-    rows = [row(samples, name, connections) for connections in CONNECTIONS for name, _, _ in CONTENDERS]
-    print("\nmedian (min–max) of %d rounds of %d s; ratio to '%s' within each round; CPU in µs per request" % (
-        options.rounds, options.seconds, BASE))
-    for found in rows:
-        print("%3d  %-22s %8.0f /s (%.0f–%.0f)  ratio %.2f (%.2f–%.2f)  p50 %.2f ms  p99 %.2f ms" % (
-            found["connections"], found["name"], *spread(found["rate"]), *spread(found["ratio"]),
-            found["p50_ms"]["median"], found["p99_ms"]["median"]))
-        print("     CPU: %s; peak memory: %s" % (
-            ", ".join("%s %.1f" % item for item in found["cpu_us_per_request"].items()),
-            ", ".join("%s %.0f MiB" % item for item in found["peak_mib"].items())))
-    print("\nNot 2xx: 0, socket errors: 0, every replay came from the store" if not faults else
-          "\nThese turns do not count:\n" + "\n".join(faults))
-    print("Not run: peers other than nginx")
-    (OUT / "gateway.json").write_text(json.dumps({
-        "rounds": options.rounds, "seconds": options.seconds, "base": BASE, "machine": machine(),
-        "faults": faults, "results": rows}, indent=2) + "\n")
-    (OUT / "gateway.svg").write_text(picture.bars(rows, CONNECTIONS))
-    print("target/bench/gateway.json, target/bench/gateway.svg")
-
-
-def row(samples, name, connections):
-    def turns(wanted):
-        return [s for s in samples if (s["name"], s["connections"]) == (wanted, connections)]
-
-    mine = turns(name)
-    return {
-        "name": name,
-        "connections": connections,
-        "rate": summary(sample["rate"] for sample in mine),
-        "ratio": summary(sample["rate"] / base["rate"] for sample, base in zip(mine, turns(BASE))),
-        "p50_ms": summary(sample["p50_ms"] for sample in mine),
-        "p99_ms": summary(sample["p99_ms"] for sample in mine),
-        "cpu_us_per_request": medians(sample["cpu_us_per_request"] for sample in mine),
-        "peak_mib": medians(sample["peak_mib"] for sample in mine),
-        "refused": sum(sample["refused"] for sample in mine),
-        "socket_errors": sum(sample["socket_errors"] for sample in mine),
-    }
-
-
-def summary(values):
-    values = list(values)
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def medians(tables):
-    tables = list(tables)
-    return {part: statistics.median(table[part] for table in tables) for part in tables[0]}
-
-
-def spread(found):
-    return found["median"], found["min"], found["max"]
-
-
-def machine():
-    def said(*command):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
-        return (done.stdout + done.stderr).splitlines()[0].strip()
-
-    return {
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "nginx": said("nginx", "-v"),
-        "wrk": said("wrk", "-v"),
-        "semel": said(SEMEL, "--version"),
-    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
--- The requests that wrk sends: one POST of 1 KiB, with a key that is new, known, or absent.
--- wrk -s load.lua URL -- new|known|absent SEED
+-- The requests that wrk sends: one POST of 1 KiB, with a key that is new, or one of so many known ones.
+-- wrk -s load.lua URL -- KIND SEED KEYS WHO
+--   KIND  new: a UUIDv4 each; known: any of KEYS, all as likely; each: KEYS one after the other, a half by each thread
+--   WHO   bearer: with an Authorization; nobody: without; session: with a cookie beside it, always the same for a key
 
 local threads = 0
 
@@ -8,48 +10,62 @@ function setup(thread)
     threads = threads + 1
 end
 
-local KNOWN_KEYS = 5000 -- by thread; a thread starts again from the first
+local THREADS = 2
+local SESSIONS = 10000
 local start = '{"amount":1000,"currency":"eur","note":"'
 local body = start .. string.rep("x", 1024 - #start - 2) .. '"}'
-local head, tail, next_key
+local random = math.random
+local head, tail, next_key, cookie
 
 function init(args)
-    local kind, seed = args[1], tonumber(args[2])
+    local kind, seed, count, who = args[1], tonumber(args[2]), tonumber(args[3]), args[4]
     -- Only the difference between the threads' seeds makes their keys differ.
     math.randomseed(seed * 64 + number)
-    head = "POST /charge HTTP/1.1\r\nHost: " .. wrk.host .. ":" .. wrk.port ..
-        "\r\nAuthorization: Bearer bench\r\nContent-Type: application/json\r\nContent-Length: " .. #body
-    tail = "\r\n\r\n" .. body
-    if kind == "new" then
-        head = head .. "\r\nIdempotency-Key: "
-        next_key = uuid4
-    elseif kind == "known" then
-        head = head .. "\r\nIdempotency-Key: "
-        next_key = known_key()
-    else
-        next_key = function() return "" end
+    -- The host is part of what makes two requests the same, and a port would change with a restart.
+    head = "POST /charge HTTP/1.1\r\nHost: shop.example" ..
+        "\r\nContent-Type: application/json\r\nContent-Length: " .. #body
+    if who ~= "nobody" then
+        head = head .. "\r\nAuthorization: Bearer bench"
     end
+    tail = "\r\n\r\n" .. body
+    cookie = who == "session" and session or function() return "" end
+    next_key = ({ new = uuid4, known = any_of(count), each = each_of(count) })[kind]
 end
 
 function uuid4()
-    local random = math.random
     return string.format('"%08x-%04x-4%03x-%04x-%06x%06x"', random(0, 0xffffffff), random(0, 0xffff),
-        random(0, 0xfff), random(0x8000, 0xbfff), random(0, 0xffffff), random(0, 0xffffff))
+        random(0, 0xfff), random(0x8000, 0xbfff), random(0, 0xffffff), random(0, 0xffffff)), random(SESSIONS)
 end
 
-function known_key()
-    local keys, at = {}, 0
-    for i = 1, KNOWN_KEYS do
-        keys[i] = string.format('"%08x-0000-4000-8000-%012x"', number, i)
-    end
+-- Spread like random ones, and the same in every run.
+function known(i)
+    return string.format('"%08x-0000-4000-8000-%012x"', i * 2654435761 % 4294967296, i)
+end
+
+function any_of(count)
     return function()
-        at = at % KNOWN_KEYS + 1
-        return keys[at]
+        local i = random(count)
+        return known(i), i % SESSIONS + 1
     end
+end
+
+function each_of(count)
+    local share = math.ceil(count / THREADS)
+    local first, at = number * share, 0
+    return function()
+        at = at % share + 1
+        return known(first + at), (first + at) % SESSIONS + 1
+    end
+end
+
+function session(number)
+    -- 16 bytes as base64url, which is what the store takes for a session.
+    return string.format("\r\nCookie: session=%021dA", number)
 end
 
 function request()
-    return head .. next_key() .. tail
+    local key, number = next_key()
+    return head .. "\r\nIdempotency-Key: " .. key .. cookie(number) .. tail
 end
 
 function done(summary, latency)

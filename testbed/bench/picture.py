@@ -2,19 +2,20 @@
 
 from html import escape
 
-WIDTH, ROW, LEFT, RIGHT = 760, 26, 190, 130
-COLOURS = {"nginx": "#8a8f98", "Semel": "#2f6f9f"}
+WIDTH, ROW, LEFT, RIGHT = 900, 26, 270, 150
+COLOURS = {"nginx": "#8a8f98", "Semel": "#2f6f9f", "axum": "#b58a4a", "express": "#7d8f5a"}
 
 
-def bars(rows, groups):
+def bars(rows):
     """Requests per second: a bar for the median, a line from least to most, the ratio behind it."""
     scale = (WIDTH - LEFT - RIGHT) / max(row["rate"]["max"] for row in rows)
     parts, y = [], 20
-    for connections in groups:
-        parts.append(text(10, y + 14, "%d connections, requests per second" % connections, weight="bold"))
+    for table, connections in dict.fromkeys((row["table"], row["connections"]) for row in rows):
+        title = "%s: requests per second at %d connections" % (table, connections)
+        parts.append(text(10, y + 14, title, weight="bold"))
         y += ROW
         for row in rows:
-            if row["connections"] == connections:
+            if (row["table"], row["connections"]) == (table, connections):
                 parts += bar(row, y, scale)
                 y += ROW
         y += 14
