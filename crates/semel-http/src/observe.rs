@@ -151,7 +151,8 @@ fn judged<B>(settings: &Settings, response: &Response<B>) -> Verdict {
             Verdict::Keep(outcome::encode(response.status(), std::iter::empty(), None, false, None))
         }
         Meaning::Release => {
-            Verdict::Release { not_before: None, unbind: verdict::unbinds(response.status()) }
+            let (unbind, cause) = (verdict::unbinds(response.status()), verdict::cause(response.status()));
+            Verdict::Release { not_before: None, unbind, cause: Some(cause) }
         }
         Meaning::Unknown(cause) => Verdict::Unknown(cause),
     }

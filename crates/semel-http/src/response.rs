@@ -67,9 +67,9 @@ impl Judge<'_> {
         match meaning {
             Meaning::Keep => self.keep(parts, Box::pin(body)).await,
             Meaning::Release => {
-                let unbind = verdict::unbinds(parts.status);
+                let (unbind, cause) = (verdict::unbinds(parts.status), Some(verdict::cause(parts.status)));
                 let answer = streamed(parts, Body::resumed(Bytes::new(), Box::pin(body)));
-                (Verdict::Release { not_before: None, unbind }, Ran::Answer(answer))
+                (Verdict::Release { not_before: None, unbind, cause }, Ran::Answer(answer))
             }
             Meaning::Unknown(cause) => (Verdict::Unknown(cause), Ran::Unsure(Some(parts.status))),
         }

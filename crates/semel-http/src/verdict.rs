@@ -130,8 +130,8 @@ fn said(headers: &HeaderMap) -> Option<Meaning> {
     meaning
 }
 
-/// Why an answer of that status is unknown.
-fn cause(status: StatusCode) -> Cause {
+/// Why an answer of that status is unknown, or released its key.
+pub(crate) fn cause(status: StatusCode) -> Cause {
     Cause::new(["status-", status.as_str()].concat())
 }
 

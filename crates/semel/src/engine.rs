@@ -107,6 +107,8 @@ pub enum Verdict {
         not_before: Option<Duration>,
         /// Also forget what was asked for, if this attempt was the first to ask.
         unbind: bool,
+        /// Why, for the key's history: what the service answered, say. It decides nothing.
+        cause: Option<Cause>,
     },
     /// Nothing ran: as released, and the attempt is not counted.
     NotRun,

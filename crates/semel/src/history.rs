@@ -53,7 +53,7 @@ pub struct Event {
     pub what: What,
     /// Who said so.
     pub through: Through,
-    /// Why, where it was parked or buried.
+    /// Why it was parked or buried; and why released, where the run said so.
     pub cause: Option<Cause>,
     /// How long it ran, where it ran.
     pub ran_for: Option<Duration>,

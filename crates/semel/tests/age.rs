@@ -78,7 +78,7 @@ fn keep() -> Verdict {
 }
 
 fn released() -> Verdict {
-    Verdict::Release { not_before: None, unbind: false }
+    Verdict::Release { not_before: None, unbind: false, cause: None }
 }
 
 #[tokio::test(start_paused = true)]

@@ -302,7 +302,7 @@ async fn doubt_survives_a_release_until_somebody_has_looked() {
             other => panic!("{other:?}"),
         }
     };
-    let release = || Verdict::Release { not_before: None, unbind: false };
+    let release = || Verdict::Release { not_before: None, unbind: false, cause: None };
     assert!(!end(Verdict::Unknown(Cause::CUT)).await, "the first attempt");
     assert!(end(release()).await, "the second took over what was unknown");
     assert!(end(Verdict::Unknown(Cause::CUT)).await, "and the third still does not know of the first");

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use semel::testing::fault::at_every_call;
 use semel::testing::{Fault, FaultyStore, Harness, Random, VirtualClock, sample};
 use semel::{
-    Answer, Cause, Engine, Entry, MemoryStore, OnUnknown, Operation, Outcome, Policy, Resolved, Store,
-    StoreError, Verdict, View,
+    Answer, Cause, Engine, Entry, MemoryStore, OnUnknown, Operation, Outcome, Policy, Resolved, Settlement,
+    Store, StoreError, Verdict, View,
 };
 
 struct Memory;
@@ -88,7 +88,7 @@ fn keep() -> Verdict {
 }
 
 fn released() -> Verdict {
-    Verdict::Release { not_before: None, unbind: false }
+    Verdict::Release { not_before: None, unbind: false, cause: None }
 }
 
 fn ran(answer: Answer<&'static str>) -> bool {
@@ -392,6 +392,29 @@ async fn a_claim_that_is_refused_for_good_at_once_is_not_repeated() {
     assert!(matches!(answer, Answer::Unavailable(StoreError::Refused(_))), "{answer:?}");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(store.calls(), ["claim", "claim"]);
+}
+
+/// What a person found out about why it is open is not lost because a store took no answer.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_resolved_is_open_for_the_reason_that_it_was() {
+    for (settlement, view) in [
+        (Settlement::Park { cause: Cause::CUT }, View::Unknown { cause: Cause::CUT }),
+        (Settlement::Bury { cause: Cause::new("no") }, View::Dead { cause: Cause::new("no") }),
+    ] {
+        let store = FaultyStore::new(Memory.open().await);
+        let lease = sample::lease(store.inner().claim(&sample::run("k", 1)).await.unwrap());
+        store.inner().settle(&lease, &settlement).await.unwrap();
+        let process = Process::new(store);
+        process.store.fail(2, Fault::Refused);
+        let seen = process.entry().await;
+        let resolved = process.engine.resolve(&seen, &sample::complete("found out"), false).await;
+        assert!(matches!(resolved, Err(StoreError::Refused(_))), "{resolved:?}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let entry = process.entry().await;
+        assert_eq!((&entry.view, process.store.calls()), (&view, vec!["claim", "settle", "settle"]));
+        let resolved = process.engine.resolve(&entry, &sample::complete("found out"), false).await;
+        assert_eq!(resolved.unwrap(), Resolved::Done);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,17 +41,18 @@ fn keep() -> Verdict {
 async fn v2_each_end_that_is_not_plain_is_told_and_a_plain_one_is_not() {
     let store = Arc::new(MemoryStore::new());
     let engine = engine(&store);
-    let release = || Verdict::Release { not_before: None, unbind: false };
     ended(&engine, "plain", keep()).await;
     ended(&engine, "plain", keep()).await;
     ended(&engine, "not run", Verdict::NotRun).await;
     assert!(told(&store, "plain").await.is_empty());
     assert!(told(&store, "not run").await.is_empty(), "nothing happened");
-    ended(&engine, "again", release()).await;
+    let busy = Some(Cause::new("status-503"));
+    ended(&engine, "again", Verdict::Release { not_before: None, unbind: false, cause: busy.clone() }).await;
     ended(&engine, "again", keep()).await;
     let events = told(&store, "again").await;
     assert_eq!(events.iter().map(|event| event.what).collect::<Vec<_>>(), [What::Released, What::Completed]);
     assert!(events.iter().all(|event| event.attempt.instance() == Instance::named("one")));
+    assert_eq!((&events[0].cause, &events[1].cause), (&busy, &None), "what released it, and only that");
     for (key, verdict, what, cause) in [
         ("parked", Verdict::Unknown(Cause::CUT), What::Parked, Cause::CUT),
         ("buried", Verdict::Bury(Cause::new("no")), What::Buried, Cause::new("no")),

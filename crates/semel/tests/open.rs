@@ -120,7 +120,7 @@ async fn v1_each_decision_is_counted_once_and_duplicates_beside_them() {
         engine.once(operation, |_| async { (verdict, ()) }).await;
     };
     let done = || Verdict::Keep(Outcome::value("done"));
-    let failed = || Verdict::Release { not_before: None, unbind: false };
+    let failed = || Verdict::Release { not_before: None, unbind: false, cause: None };
     call("a", "same", done()).await;
     call("a", "same", done()).await;
     call("a", "other", done()).await;

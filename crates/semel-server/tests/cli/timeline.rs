@@ -62,6 +62,8 @@ fn v2_a_key_that_runs_once_has_no_timeline_and_neither_has_its_replay() {
     gateway.call(&call("other"));
     // Written behind the first one's, if that had any.
     assert_eq!(is(&told(&gateway, "other", 1)), [("released", "run")]);
+    assert_eq!(history(&gateway, "other")[0]["cause"], "status-503", "what the service answered");
+    assert!(done(&gateway, &["show", "other"]).contains(": took no effect (status-503), ran for "));
     assert!(history(&gateway, "plain").is_empty());
     assert!(!done(&gateway, &["show", "plain"]).contains("What happened"));
 }

@@ -25,6 +25,8 @@ pub(super) struct Attempt<T> {
     /// Taken when the caller is answered.
     reply: Option<oneshot::Sender<Answer<T>>>,
     begun: Instant,
+    /// Why it is released, for the history.
+    released_for: Option<Cause>,
     /// Dropped when the attempt is settled or parked: stopping waits for that.
     unsettled: Option<TaskTrackerToken>,
 }
@@ -45,7 +47,8 @@ impl<T: Send + 'static> Attempt<T> {
         reply: oneshot::Sender<Answer<T>>,
     ) -> Attempt<T> {
         let unsettled = Some(engine.unsettled.token());
-        Attempt { engine, lease, operation, reply: Some(reply), begun: Instant::now(), unsettled }
+        let reply = Some(reply);
+        Attempt { engine, lease, operation, reply, begun: Instant::now(), released_for: None, unsettled }
     }
 
     pub(super) async fn run<F, Fut>(mut self, run: F)
@@ -62,6 +65,9 @@ impl<T: Send + 'static> Attempt<T> {
         self.engine.spikes.ran(&self.lease.scope, self.begun.elapsed());
         match ended {
             Ended::Verdict(verdict, value) => {
+                if let Verdict::Release { cause, .. } = &verdict {
+                    self.released_for.clone_from(cause);
+                }
                 let settlement = settlement(verdict, &self.operation.policy);
                 self.settle(&settlement, |lease, recorded| Answer::Ran { value, lease, recorded }).await;
             }
@@ -152,7 +158,11 @@ impl<T: Send + 'static> Attempt<T> {
     fn note(&self, settlement: &Settlement, through: Through) {
         if !is_plain(&self.lease, settlement, through) {
             let ran_for = Some(self.begun.elapsed());
-            let event = || Event { ran_for, ..Event::settled(&self.lease, settlement, through) };
+            let event = || {
+                let settled = Event::settled(&self.lease, settlement, through);
+                let cause = settled.cause.clone().or_else(|| self.released_for.clone());
+                Event { ran_for, cause, ..settled }
+            };
             self.engine.note(&self.lease, event);
         }
     }
@@ -226,7 +236,7 @@ fn settlement(verdict: Verdict, policy: &Policy) -> Settlement {
     let Policy { replay_for, remember_for, .. } = *policy;
     match verdict {
         Verdict::Keep(outcome) => Settlement::Complete { outcome, replay_for, remember_for },
-        Verdict::Release { not_before, unbind } => {
+        Verdict::Release { not_before, unbind, .. } => {
             Settlement::Release { not_before, unbind, ran: true, remember_for }
         }
         Verdict::NotRun => not_run(policy),

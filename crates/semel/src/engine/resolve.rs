@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::{Engine, Word};
 use crate::key::{Key, Scope};
 use crate::policy::Policy;
-use crate::store::{Claim, ClaimRequest, Entry, Fence, Lease, Purpose, Settlement, StoreError, Swept, Was};
+use crate::store::{
+    Claim, ClaimRequest, Entry, Fence, Lease, Purpose, Settlement, StoreError, Swept, View, Was,
+};
 
 /// Whether a record could be resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +24,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// When the store does not answer in time. After [`StoreError::Indeterminate`] the record may be held until
-    /// the lease, half a minute, is over; then it reads as unknown again.
+    /// When the store does not answer in time, or refuses. The record is then put back as it was seen; if that is
+    /// not answered either, it may be held until the lease, half a minute, is over, and reads as unknown (`lapsed`).
     pub async fn resolve(
         &self,
         seen: &Entry,
@@ -56,11 +58,27 @@ impl Engine {
         };
         match self.patiently("claim", self.patience.claim, || self.store.claim(&request)).await? {
             Claim::Acquired(lease) => {
-                self.settle_within(self.patience.claim, &lease, settlement).await?;
+                if let Err(error) = self.settle_within(self.patience.claim, &lease, settlement).await {
+                    self.put_back(&lease, seen).await;
+                    return Err(error);
+                }
                 self.note_word(&lease, settlement, word).await;
                 Ok(Resolved::Done)
             }
             _ => Ok(Resolved::Moved),
+        }
+    }
+
+    /// Leaves it as it was seen, with its first cause, where the store takes that: left alone it would read as lapsed.
+    /// Safe, because it is a settlement like any other: where the one before did arrive, this one is refused.
+    async fn put_back(&self, lease: &Lease, seen: &Entry) {
+        let as_seen = match seen.view.clone() {
+            View::Unknown { cause } => Settlement::Park { cause },
+            View::Dead { cause } => Settlement::Bury { cause },
+            _ => return,
+        };
+        if let Err(error) = self.settle_within(self.patience.settle, lease, &as_seen).await {
+            tracing::debug!(%error, "a record that could not be resolved will read as lapsed");
         }
     }
 

@@ -137,7 +137,7 @@ impl World {
         let verdict = match plan.ending {
             Ending::Keep => Verdict::Keep(self.ledger.outcome(&lease.key, "run", Some(lease.attempt))),
             Ending::Release { unbind, later } => {
-                Verdict::Release { not_before: later.then_some(Duration::from_secs(2)), unbind }
+                Verdict::Release { not_before: later.then_some(Duration::from_secs(2)), unbind, cause: None }
             }
             Ending::UnknownDone | Ending::UnknownUndone => Verdict::Unknown(Cause::SAID),
             Ending::Bury => Verdict::Bury(Cause::new("impossible")),
