@@ -1,13 +1,14 @@
-//! Claims and settlements per second on a SQLite file.
+//! Claims and settlements per second on a store.
 //!
-//! `cargo run --release -p semel-store --example throughput [SECONDS] [PLACE] [CALLERS]`
+//! `cargo run --release -p semel-store --features full --example throughput [SECONDS] [PLACE] [CALLERS]`
 //!
 //! Each caller claims a fresh key, settles it with an outcome of 320 bytes, and goes on to the next. Printed for
 //! each number of callers: pairs a second, the latency of one pair, and the processor time of the whole process.
-//! `PLACE` is a directory, in which a new file is made for each line, or a file that the example `fill` has filled.
+//! `PLACE` is a store's URL; or a directory, in which a new SQLite file is made for each line; or a SQLite file that the
+//! example `fill` has filled.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 async fn main() -> Result<(), BoxError> {
     let mut arguments = std::env::args().skip(1);
     let time = Duration::from_secs(arguments.next().map_or(Ok(3), |text| text.parse())?);
-    let place = PathBuf::from(arguments.next().unwrap_or_else(|| ".".to_owned()));
+    let place = arguments.next().unwrap_or_else(|| ".".to_owned());
     let callers = arguments.next().map(|text| text.parse()).transpose()?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "callers   pairs/s   p50 µs   p99 µs   max µs   processor s/s   µs/pair")?;
@@ -38,13 +39,17 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The file, or a new one in the directory, which lasts as long as what is given with it.
-async fn open(place: &Path) -> Result<(Arc<dyn Store>, Option<TempDir>), BoxError> {
+/// What the URL or the file names, or a new file in the directory, which lasts as long as what is given with it.
+async fn open(place: &str) -> Result<(Arc<dyn Store>, Option<TempDir>), BoxError> {
+    let options = Options { migrate: true, ..Options::default() };
+    if place.contains("://") {
+        return Ok((connect(place, &options).await?.store, None));
+    }
+    let place = Path::new(place);
     let directory = place.is_dir().then(|| tempfile::tempdir_in(place)).transpose()?;
     let file = directory.as_ref().map_or(place.to_owned(), |directory| directory.path().join("semel.db"));
     let url = format!("sqlite://{}", file.display());
-    let store = connect(&url, &Options { migrate: true, ..Options::default() }).await?.store;
-    Ok((store, directory))
+    Ok((connect(&url, &options).await?.store, directory))
 }
 
 async fn run(store: &Arc<dyn Store>, callers: usize, time: Duration) -> Result<String, BoxError> {
