@@ -18,14 +18,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::switch::Switch;
+use super::tap::{Tap, Tapped};
 
 /// A connection whose heads are watched.
+pub type Watched<S> = Tapped<S, Watch>;
+
+/// What watches.
 #[derive(Debug)]
-pub struct Watched<S> {
-    inner: S,
+pub struct Watch {
     framing: Framing,
     switch: Arc<Switch>,
     /// What came with a head that asks for another protocol, behind it.
@@ -34,12 +37,14 @@ pub struct Watched<S> {
 
 impl<S> Watched<S> {
     pub fn new(inner: S, switch: Arc<Switch>) -> Watched<S> {
-        Watched { inner, framing: Framing::default(), switch, held: Vec::new() }
+        Tapped::by(inner, Watch { framing: Framing::default(), switch, held: Vec::new() })
     }
+}
 
-    /// The connection, and what was read of it and passed on to nobody.
-    pub fn into_inner(self) -> (S, Vec<u8>) {
-        (self.inner, self.held)
+impl Watch {
+    /// What was read and passed on to nobody.
+    pub fn held(&self) -> &[u8] {
+        &self.held
     }
 
     /// Watches what has just been read; what must wait is taken back.
@@ -54,9 +59,10 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Tap for Watch {
+    fn read<S: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
@@ -71,7 +77,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         }
         let before = buf.filled().len();
         if self.held.is_empty() {
-            let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+            let read = Pin::new(inner).poll_read(cx, buf);
             self.pass(buf, before);
             return read;
         }
@@ -80,32 +86,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         self.held.drain(..count);
         self.pass(buf, before);
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
     }
 }
 
@@ -375,8 +355,8 @@ mod tests {
         let text = format!("{ASKING}a\nb\n\nc");
         let mut watched = Watched::new(text.as_bytes(), Arc::default());
         assert_eq!(read_all(&mut watched), ASKING);
-        let (rest, held) = watched.into_inner();
-        assert_eq!([&held[..], rest].concat(), b"a\nb\n\nc", "and nothing of it is touched");
+        let (rest, watch) = watched.into_parts();
+        assert_eq!([watch.held(), rest].concat(), b"a\nb\n\nc", "and nothing of it is touched");
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod stall;
 mod statement;
 mod streams;
 mod switch;
+mod tap;
 mod telemetry;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;

@@ -5,7 +5,9 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+
+use super::tap::{Tap, Tapped};
 
 const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -40,58 +42,35 @@ pub async fn read<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(Protocol, 
             some if read > 0 && PREFACE.starts_with(some) => continue,
             _ => Protocol::Http1,
         };
-        return Ok((protocol, Opened { first, next: 0, count, inner: stream }));
+        return Ok((protocol, Tapped::by(stream, First { bytes: first, next: 0, count })));
     }
 }
 
 /// A stream whose first bytes have been read, and are read again.
+pub type Opened<S> = Tapped<S, First>;
+
+/// Those bytes, and how many of them were read again.
 #[derive(Debug)]
-pub struct Opened<S> {
-    first: [u8; PREFACE.len()],
+pub struct First {
+    bytes: [u8; PREFACE.len()],
     next: usize,
     count: usize,
-    inner: S,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Opened<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Tap for First {
+    fn read<S: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.next == self.count {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
+            return Pin::new(inner).poll_read(cx, buf);
         }
         let end = self.count.min(self.next + buf.remaining());
-        buf.put_slice(&self.first[self.next..end]);
+        buf.put_slice(&self.bytes[self.next..end]);
         self.next = end;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opened<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
     }
 }
 

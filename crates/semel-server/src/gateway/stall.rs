@@ -9,13 +9,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::tap::{Tap, Tapped};
+
 /// A connection whose writes must make headway.
+pub type Moving<S> = Tapped<S, Headway>;
+
+/// Within what time.
 #[derive(Debug)]
-pub struct Moving<S> {
-    inner: S,
+pub struct Headway {
     within: Duration,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -23,11 +26,13 @@ pub struct Moving<S> {
 
 impl<S> Moving<S> {
     pub fn new(inner: S, within: Duration) -> Moving<S> {
-        Moving { inner, within, stalled: None }
+        Tapped::by(inner, Headway { within, stalled: None })
     }
+}
 
+impl Tap for Headway {
     /// The write's own result; or, where it has waited too long, the end.
-    fn bounded<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn wrote<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if write.is_ready() {
             self.stalled = None;
             return write;
@@ -36,45 +41,6 @@ impl<S> Moving<S> {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(within)));
         ready!(stalled.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let write = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.bounded(cx, write)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flush = Pin::new(&mut self.inner).poll_flush(cx);
-        self.bounded(cx, flush)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let write = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.bounded(cx, write)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::framing::Watched;
 use super::switch::Tunnel;
+use super::tap::{Tap, Tapped};
 
 /// How long both sides may be silent.
 const SILENT_MAX: Duration = Duration::from_secs(5 * 60);
@@ -32,13 +33,13 @@ where
         return Err(io::Error::other("not the connection that was watched"));
     };
     // From here on nobody watches: these are no requests.
-    let (stream, held) = caller.io.into_inner().into_inner();
+    let (stream, watch) = caller.io.into_inner().into_parts();
     let heard = Heard { begun: Instant::now(), last_ms: AtomicU64::new(0) };
-    let mut caller_side = Hearing { inner: stream, heard: &heard };
+    let mut caller_side = Tapped::by(stream, Hearing(&heard));
     let mut service_side = TokioIo::new(service);
     let carried = async {
         service_side.write_all(&caller.read_buf).await?;
-        service_side.write_all(&held).await?;
+        service_side.write_all(watch.held()).await?;
         copy_bidirectional(&mut caller_side, &mut service_side).await
     };
     tokio::select! {
@@ -70,37 +71,27 @@ impl Heard {
     }
 }
 
-/// The caller's side: all that is said passes here, in one direction or the other.
-struct Hearing<'a, S> {
-    inner: S,
-    heard: &'a Heard,
-}
+/// On the caller's side: all that is said passes here, in one direction or the other.
+struct Hearing<'a>(&'a Heard);
 
-impl<S: AsyncRead + Unpin> AsyncRead for Hearing<'_, S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Tap for Hearing<'_> {
+    fn read<S: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        self.heard.something();
+        ready!(Pin::new(inner).poll_read(cx, buf))?;
+        self.0.something();
         Poll::Ready(Ok(()))
     }
-}
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Hearing<'_, S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
-        self.heard.something();
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    /// A flush follows what was written, so it counts as little more than that.
+    fn wrote<T>(&mut self, _: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if matches!(write, Poll::Ready(Ok(_))) {
+            self.0.something();
+        }
+        write
     }
 }
 

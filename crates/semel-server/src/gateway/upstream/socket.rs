@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use crate::gateway::tap::{Tap, Tapped};
+
 /// A socket that can be looked at while it is in use.
 pub(super) struct Stream(pub(super) Arc<TcpStream>);
 
@@ -92,57 +94,32 @@ impl AsyncWrite for Stream {
 }
 
 /// A stream whose first byte is told to somebody else too.
-pub(super) struct FirstByte<S> {
-    inner: S,
-    tell: Option<oneshot::Sender<u8>>,
-}
+pub(super) type FirstByte<S> = Tapped<S, Telling>;
+
+/// Whom it is told to, once.
+pub(super) struct Telling(Option<oneshot::Sender<u8>>);
 
 impl<S> FirstByte<S> {
     pub(super) fn of(inner: S) -> (FirstByte<S>, oneshot::Receiver<u8>) {
         let (tell, told) = oneshot::channel();
-        (FirstByte { inner, tell: Some(tell) }, told)
+        (Tapped::by(inner, Telling(Some(tell))), told)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for FirstByte<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Tap for Telling {
+    fn read<S: AsyncRead + Unpin>(
+        &mut self,
+        inner: &mut S,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let read = Pin::new(inner).poll_read(cx, buf);
         if let Some(first) = buf.filled().get(before)
-            && let Some(tell) = self.tell.take()
+            && let Some(tell) = self.0.take()
         {
             let _ = tell.send(*first);
         }
         read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for FirstByte<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
     }
 }
