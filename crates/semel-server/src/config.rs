@@ -260,6 +260,23 @@ pub struct Settings {
     pub no_migrate: Option<bool>,
 }
 
+/// One of the fields of [`Settings`].
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    name: &'static str,
+    whose: Whose,
+    is_set: bool,
+}
+
+/// Where a setting can stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Above the routes only: it is one for the whole gateway.
+    Process,
+    /// In a route too.
+    Route,
+}
+
 /// The store's URL where none is given.
 pub const STORE: &str = "sqlite://semel.db";
 
@@ -272,89 +289,102 @@ impl Settings {
 
     /// The names of all settings, as TOML has them, and whether each is set here.
     pub fn names(&self) -> Vec<(&'static str, bool)> {
-        let named = |(field, is_set)| (if field == "pattern" { "match" } else { field }, is_set);
-        self.clone().merged(Settings::default()).1.into_iter().map(named).collect()
+        let named = |setting: Setting| {
+            (if setting.name == "pattern" { "match" } else { setting.name }, setting.is_set)
+        };
+        self.settings().into_iter().map(named).collect()
     }
 
-    fn merged(self, other: Settings) -> (Settings, Vec<(&'static str, bool)>) {
+    /// The first that is set here and that no route can have.
+    fn of_the_process(&self) -> Option<&'static str> {
+        let mut settings = self.settings().into_iter();
+        settings.find(|setting| setting.is_set && setting.whose == Whose::Process).map(|setting| setting.name)
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.clone().merged(Settings::default()).1
+    }
+
+    fn merged(self, other: Settings) -> (Settings, Vec<Setting>) {
         // Taken apart field by field, so that a setting left out here does not compile.
         macro_rules! first_set {
-            ($($field:ident),* $(,)?) => {{
+            ($($field:ident: $whose:ident),* $(,)?) => {{
                 let Settings { $($field),* } = self;
-                let names = vec![$((stringify!($field), $field.is_some())),*];
-                (Settings { $($field: $field.or(other.$field)),* }, names)
+                let settings =
+                    vec![$(Setting { name: stringify!($field), whose: Whose::$whose, is_set: $field.is_some() }),*];
+                (Settings { $($field: $field.or(other.$field)),* }, settings)
             }};
         }
         first_set!(
-            upstream,
-            pattern,
-            host,
-            route,
-            listen,
-            tls_cert,
-            tls_key,
-            tls_client_ca,
-            tls_client_cert,
-            store,
-            admin,
-            admin_token_file,
-            service,
-            instance,
-            principal,
-            trusted_proxies,
-            jwks,
-            jwt_issuer,
-            jwt_audience,
-            auth_check,
-            methods,
-            key,
-            key_syntax,
-            key_aliases,
-            derive,
-            key_field,
-            ulid,
-            key_secret_file,
-            fingerprint,
-            ignore,
-            redact,
-            keep_no_body,
-            wait_max,
-            store_down,
-            observe,
-            critical,
-            preset,
-            kept,
-            released,
-            unknown,
-            in_flight_status,
-            mismatch_status,
-            attempts_max,
-            on_unknown,
-            probe,
-            probe_keep,
-            probe_release,
-            probe_after,
-            probe_within,
-            probe_token_file,
-            upstream_timeout,
-            late_answer_for,
-            upstream_idle,
-            upstream_http,
-            upstream_ca,
-            lease,
-            replay_for,
-            remember_for,
-            body_bytes_max,
-            kept_bytes_max,
-            open_claims_max,
-            new_keys_per_second_max,
-            drain_for,
-            workers,
-            log,
-            otlp_endpoint,
-            cors_origins,
-            cors_credentials,
-            no_migrate,
+            upstream: Route,
+            pattern: Route,
+            host: Route,
+            route: Process,
+            listen: Process,
+            tls_cert: Process,
+            tls_key: Process,
+            tls_client_ca: Process,
+            tls_client_cert: Process,
+            store: Process,
+            admin: Process,
+            admin_token_file: Process,
+            service: Process,
+            instance: Process,
+            principal: Route,
+            trusted_proxies: Process,
+            jwks: Process,
+            jwt_issuer: Process,
+            jwt_audience: Process,
+            auth_check: Route,
+            methods: Route,
+            key: Route,
+            key_syntax: Route,
+            key_aliases: Route,
+            derive: Route,
+            key_field: Route,
+            ulid: Route,
+            key_secret_file: Process,
+            fingerprint: Route,
+            ignore: Route,
+            redact: Route,
+            keep_no_body: Route,
+            wait_max: Route,
+            store_down: Route,
+            observe: Route,
+            critical: Route,
+            preset: Route,
+            kept: Route,
+            released: Route,
+            unknown: Route,
+            in_flight_status: Route,
+            mismatch_status: Route,
+            attempts_max: Route,
+            on_unknown: Route,
+            probe: Route,
+            probe_keep: Route,
+            probe_release: Route,
+            probe_after: Route,
+            probe_within: Route,
+            probe_token_file: Route,
+            upstream_timeout: Route,
+            late_answer_for: Route,
+            upstream_idle: Process,
+            upstream_http: Route,
+            upstream_ca: Route,
+            lease: Route,
+            replay_for: Route,
+            remember_for: Route,
+            body_bytes_max: Route,
+            kept_bytes_max: Route,
+            open_claims_max: Process,
+            new_keys_per_second_max: Process,
+            drain_for: Process,
+            workers: Process,
+            log: Process,
+            otlp_endpoint: Process,
+            cors_origins: Process,
+            cors_credentials: Process,
+            no_migrate: Process,
         )
     }
 
@@ -378,7 +408,8 @@ impl Settings {
         toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            escaped(&format!("{place}{}", explained(error.message())))
+            let at = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
+            escaped(&format!("{place}{}", explained(error.message(), at)))
         })
     }
 }
@@ -396,7 +427,7 @@ pub fn layered(settings: Settings, file: Option<&PathBuf>) -> Result<Settings, S
 }
 
 /// serde's "unknown field `x`, expected one of `a`, `b`": shorter, and with the nearest.
-fn explained(message: &str) -> String {
+fn explained(message: &str, line: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
         let said = message.replace('\n', " ");
@@ -404,7 +435,9 @@ fn explained(message: &str) -> String {
             "wanted string or table" => "a word in quotes is wanted".to_owned(),
             // What begins with a t or an f, and is neither true nor false.
             _ if message.starts_with("invalid boolean") => format!("{said}; a text stands in quotes"),
-            _ if message.starts_with("invalid type: map, expected a sequence") => {
+            _ if message.starts_with("invalid type: map, expected a sequence")
+                || (message.starts_with("duplicate key") && is_single_route(line)) =>
+            {
                 "a route begins with [[route]], in double brackets".to_owned()
             }
             _ => said,
@@ -416,6 +449,12 @@ fn explained(message: &str) -> String {
         Some(near) => format!("unknown {what} '{unknown}'; did you mean '{near}'?"),
         None => format!("unknown {what} '{unknown}'"),
     }
+}
+
+/// A second `[route]`, or one behind a `[[route]]`.
+fn is_single_route(line: &str) -> bool {
+    let head = line.split('#').next().unwrap_or_default().trim();
+    head.strip_prefix('[').and_then(|head| head.strip_suffix(']')).is_some_and(|name| name.trim() == "route")
 }
 
 /// What was given may hold a line feed, and more that a terminal would obey: it is shown escaped.

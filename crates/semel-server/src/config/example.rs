@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use clap::CommandFactory;
 use serde_json::Value;
 
-use super::{Effective, Settings};
+use super::{Effective, Settings, Whose};
 
 const EXAMPLE: &str = include_str!("../../../../semel.example.toml");
 
@@ -91,6 +91,27 @@ fn it_shows_every_flag_and_every_key() {
     for key in keys.iter().filter(|key| *key != "route") {
         assert!(all.contains(key.as_str()), "{key} is a key and stands nowhere: show it in a route");
     }
+}
+
+/// Where a setting stands in the file is where it may stand, as the code has it.
+#[test]
+fn what_no_route_can_have_stands_in_the_first_part() {
+    let (process, either) =
+        top().split_once("\n# --- For everything that matches no route").expect("two parts");
+    let names = |text| shown(text).iter().map(|shown| shown.name).collect::<BTreeSet<_>>();
+    let whose = |whose| {
+        let settings =
+            Settings::default().settings().into_iter().filter(move |setting| setting.whose == whose);
+        settings.map(|setting| setting.name).collect::<BTreeSet<_>>()
+    };
+    // A file says where the secret is, for the whole process, beside what it is for.
+    let above: BTreeSet<_> = names(process).into_iter().chain(["route", "key_secret_file"]).collect();
+    assert_eq!(above, whose(Whose::Process));
+    let rest = whose(Whose::Route).into_iter().filter(|name| !["pattern", "host"].contains(name));
+    assert_eq!(
+        names(either).into_iter().filter(|name| *name != "key_secret_file").collect::<BTreeSet<_>>(),
+        rest.collect()
+    );
 }
 
 #[test]

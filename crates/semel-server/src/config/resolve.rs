@@ -138,44 +138,6 @@ impl Settings {
             Some(_) => Settings { kept: None, released: None, unknown: None, mismatch_status: None, ..above },
         }
     }
-
-    /// The first setting here that no route can have.
-    fn of_the_process(&self) -> Option<&'static str> {
-        macro_rules! first {
-            ($($field:ident),* $(,)?) => {
-                [$((stringify!($field), self.$field.is_some())),*]
-            };
-        }
-        let settings = first!(
-            route,
-            listen,
-            tls_cert,
-            tls_key,
-            tls_client_ca,
-            tls_client_cert,
-            store,
-            admin,
-            admin_token_file,
-            service,
-            instance,
-            key_secret_file,
-            trusted_proxies,
-            jwks,
-            jwt_issuer,
-            jwt_audience,
-            upstream_idle,
-            open_claims_max,
-            new_keys_per_second_max,
-            drain_for,
-            workers,
-            log,
-            otlp_endpoint,
-            cors_origins,
-            cors_credentials,
-            no_migrate
-        );
-        settings.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
-    }
 }
 
 impl RouteConfig {

@@ -22,6 +22,16 @@ fn a_bad_toml_value_says_how_it_is_written() {
     assert_eq!(Settings::parse("key = [\"required\"]").unwrap_err(), "line 1: a word in quotes is wanted");
     let error = Settings::parse("[route]\nmatch = \"/a\"").unwrap_err();
     assert_eq!(error, "line 1: a route begins with [[route]], in double brackets");
+    for second in ["[route]", " [ route ] # refunds"] {
+        for first in ["[route]", "[[route]]"] {
+            let error =
+                Settings::parse(&format!("{first}\nmatch = \"/a\"\n{second}\nmatch = \"/b\"")).unwrap_err();
+            let expected = "a route begins with [[route]], in double brackets";
+            assert!(error.ends_with(expected), "{first} {second}: {error}");
+        }
+    }
+    let error = Settings::parse("key = \"required\"\nkey = \"optional\"").unwrap_err();
+    assert!(error.contains("line 2: duplicate key"), "{error}");
     let error = Settings::parse("on_unknown = \"parc\"").unwrap_err();
     assert!(error.contains("did you mean 'park'?"), "{error}");
 }
