@@ -16,9 +16,6 @@ use crate::response::{self, Ran};
 use crate::settings::Settings;
 use crate::trace::{Decided, TraceContext};
 
-/// When to come back to a store or a gateway that is away: soon, it answers fast when it is back.
-const SOON: Duration = Duration::from_secs(1);
-
 /// What was asked, for as long as it takes to answer.
 pub(crate) struct Asked {
     pub(crate) settings: Arc<Settings>,
@@ -85,9 +82,9 @@ impl Asked {
                 "The operation is still running. Ask again with the same key: its answer is kept when it comes.",
             ),
             Answer::InFlight { retry_after, age } => {
-                Problem::new(Code::InFlight, "Ask again with the same key.")
-                    .status(options.in_flight_status)
-                    .retry_after(retry_after.min(age.max(SOON)))
+                let problem = Problem::new(Code::InFlight, "Ask again with the same key.");
+                let soon = Code::InFlight.row().retry_after.unwrap_or_default();
+                problem.status(options.in_flight_status).retry_after(retry_after.min(age.max(soon)))
             }
             Answer::Mismatch => Problem::new(
                 Code::KeyReused,
@@ -111,16 +108,14 @@ impl Asked {
             }
             Answer::Stopping => {
                 Problem::new(Code::StoreUnavailable, "This instance is stopping. Nothing ran.")
-                    .retry_after(SOON)
             }
             Answer::TooMany => {
                 let detail = "This caller has too many operations open, or too many new ones. Nothing ran.";
-                Problem::new(Code::TooManyClaims, detail).retry_after(SOON)
+                Problem::new(Code::TooManyClaims, detail)
             }
             Answer::Unavailable(error) => {
                 tracing::warn!(%error, "the store did not decide");
                 Problem::new(Code::StoreUnavailable, "The store does not answer. Nothing ran.")
-                    .retry_after(SOON)
             }
             // Both have left by the other door.
             Answer::Ran { .. } | Answer::Replay { .. } => own_unknown(None),
@@ -153,7 +148,7 @@ impl Asked {
 
 fn own_unknown(upstream: Option<StatusCode>) -> Problem {
     let detail = "The service gave no answer that tells. Ask again with the same key, never with a new one.";
-    Problem::new(Code::OutcomeUnknown, detail).status(StatusCode::BAD_GATEWAY).upstream(upstream)
+    Problem::new(Code::OutcomeUnknown, detail).own().upstream(upstream)
 }
 
 /// Nothing was sent now; but where an earlier attempt is in doubt, that says nothing about the operation.

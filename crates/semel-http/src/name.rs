@@ -104,7 +104,10 @@ pub(crate) fn of(
         (Some(key), _) | (None, Some(key)) => Ok(Named::Key(key)),
         (None, None) => match &settings.options.key {
             KeyPolicy::Optional | KeyPolicy::Natural => Ok(Named::Unguarded),
-            KeyPolicy::Required => Err(Refusal::KeyMissing),
+            KeyPolicy::Required => Err(match &settings.options.key_field {
+                Some(field) => Refusal::KeyFieldMissing(field.clone()),
+                None => Refusal::KeyMissing,
+            }),
             KeyPolicy::Derive(fields) => derived(fields, find).map(Named::Key),
             KeyPolicy::Generate => Ok(Named::Generated(random(&settings.entropy))),
         },

@@ -80,29 +80,37 @@ pub struct Row {
     pub retryable: bool,
     /// What the operation has done.
     pub effect: Effect,
+    /// When to come back, unless the refusal knows it better; `None`: it does not say.
+    pub retry_after: Option<Duration>,
+    /// The status for the caller whose own attempt it was, where that is told apart (H9).
+    pub own_status: Option<StatusCode>,
     /// For people.
     pub title: &'static str,
 }
+
+/// When to come back to a store, a gateway or a run that is busy: soon, it answers fast when it can.
+const SOON: Option<Duration> = Some(Duration::from_secs(1));
 
 /// The table, in the order of [`Code`].
 #[rustfmt::skip]
 pub const TABLE: [Row; 13] = {
     use Code::*;
     use Effect::*;
+    const NONE: Option<Duration> = Option::None;
     [
-        row(KeyMissing,          "key-missing",          400, false, None,    "An Idempotency-Key is required"),
-        row(KeyMalformed,        "key-malformed",        400, false, None,    "The Idempotency-Key cannot be read"),
-        row(KeyReused,           "key-reused",           422, false, None,    "The key belongs to another request"),
-        row(InFlight,            "in-flight",            409, true,  Unknown, "The first request is still running"),
-        row(OutcomeUnknown,      "outcome-unknown",      409, true,  Unknown, "Whether the operation took effect is not known"),
-        row(KeyExpired,          "key-expired",          410, false, Done,    "The operation was done, and its answer is gone"),
-        row(ResponseNotKept,     "response-not-kept",    410, false, Done,    "The operation was done, and its answer was not kept"),
-        row(BodyTooLarge,        "body-too-large",       413, false, None,    "The body is too large"),
-        row(StoreUnavailable,    "store-unavailable",    503, true,  Unknown, "The key cannot be checked now"),
-        row(UpstreamUnreachable, "upstream-unreachable", 502, true,  None,    "The request did not reach the service"),
-        row(UpstreamTimeout,     "upstream-timeout",     504, true,  Unknown, "The service has not answered yet"),
-        row(AttemptsExhausted,   "attempts-exhausted",   409, false, Unknown, "The operation was given up"),
-        row(TooManyClaims,       "too-many-claims",      429, true,  Unknown, "Too many operations are open"),
+        row(KeyMissing,          "key-missing",          400, false, None,    NONE, 0,   "An Idempotency-Key is required"),
+        row(KeyMalformed,        "key-malformed",        400, false, None,    NONE, 0,   "The Idempotency-Key cannot be read"),
+        row(KeyReused,           "key-reused",           422, false, None,    NONE, 0,   "The key belongs to another request"),
+        row(InFlight,            "in-flight",            409, true,  Unknown, SOON, 0,   "The first request is still running"),
+        row(OutcomeUnknown,      "outcome-unknown",      409, true,  Unknown, NONE, 502, "Whether the operation took effect is not known"),
+        row(KeyExpired,          "key-expired",          410, false, Done,    NONE, 0,   "The operation was done, and its answer is gone"),
+        row(ResponseNotKept,     "response-not-kept",    410, false, Done,    NONE, 0,   "The operation was done, and its answer was not kept"),
+        row(BodyTooLarge,        "body-too-large",       413, false, None,    NONE, 0,   "The body is too large"),
+        row(StoreUnavailable,    "store-unavailable",    503, true,  Unknown, SOON, 0,   "The key cannot be checked now"),
+        row(UpstreamUnreachable, "upstream-unreachable", 502, true,  None,    NONE, 0,   "The request did not reach the service"),
+        row(UpstreamTimeout,     "upstream-timeout",     504, true,  Unknown, NONE, 0,   "The service has not answered yet"),
+        row(AttemptsExhausted,   "attempts-exhausted",   409, false, Unknown, NONE, 0,   "The operation was given up"),
+        row(TooManyClaims,       "too-many-claims",      429, true,  Unknown, SOON, 0,   "Too many operations are open"),
     ]
 };
 
@@ -112,10 +120,17 @@ const fn row(
     status: u16,
     retryable: bool,
     effect: Effect,
+    retry_after: Option<Duration>,
+    own_status: u16,
     title: &'static str,
 ) -> Row {
-    let Ok(status) = StatusCode::from_u16(status) else { panic!("the table holds statuses") };
-    Row { code, word, status, retryable, effect, title }
+    let own_status = if own_status == 0 { None } else { Some(status_of(own_status)) };
+    Row { code, word, status: status_of(status), retryable, effect, retry_after, own_status, title }
+}
+
+const fn status_of(number: u16) -> StatusCode {
+    let Ok(status) = StatusCode::from_u16(number) else { panic!("the table holds statuses") };
+    status
 }
 
 impl Code {
@@ -180,7 +195,7 @@ impl Problem {
             detail: detail.into(),
             retryable: row.retryable,
             effect: row.effect,
-            retry_after: None,
+            retry_after: row.retry_after,
             original: None,
             upstream: None,
         }
@@ -201,9 +216,20 @@ impl Problem {
         }
     }
 
+    /// For what is refused however often it comes.
+    pub fn final_as_it_is(self) -> Problem {
+        Problem { retryable: false, ..self }
+    }
+
     /// For a request without a key: whether to repeat it is not this contract's to say, so it says no.
     pub fn without_key(self) -> Problem {
         Problem { retryable: false, ..self }
+    }
+
+    /// For the caller whose own attempt it was: with the table's status for that.
+    pub fn own(self) -> Problem {
+        let status = self.code.and_then(|code| code.row().own_status).unwrap_or(self.status);
+        Problem { status, ..self }
     }
 
     /// With another status.
@@ -332,6 +358,23 @@ mod tests {
             "upstream-unreachable",
         ]));
         assert!(words(|row| row.effect == Effect::Done).eq(["key-expired", "response-not-kept"]));
+    }
+
+    #[test]
+    fn whoever_comes_back_is_told_when_and_whose_own_run_it_was_is_told_by_a_502() {
+        let words = |fits: fn(&Row) -> bool| TABLE.iter().filter(move |row| fits(row)).map(|row| row.word);
+        assert!(words(|row| row.retry_after.is_some()).eq([
+            "in-flight",
+            "store-unavailable",
+            "too-many-claims"
+        ]));
+        assert!(words(|row| row.own_status.is_some()).eq(["outcome-unknown"]));
+        for row in &TABLE {
+            assert!(row.retryable || row.retry_after.is_none(), "{}", row.word);
+            let response = Problem::new(row.code, "").own().into_response(&link());
+            assert_eq!(response.status(), row.own_status.unwrap_or(row.status));
+            assert_eq!(response.headers().contains_key("retry-after"), row.retry_after.is_some());
+        }
     }
 
     #[tokio::test]

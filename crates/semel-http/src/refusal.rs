@@ -20,6 +20,9 @@ use crate::trace::TraceContext;
 pub(crate) enum Refusal {
     #[error("there is no key")]
     KeyMissing,
+    /// Neither in the head, nor in the field where it may stand instead.
+    #[error("there is no key, and none in {0}")]
+    KeyFieldMissing(Field),
     #[error("{0}")]
     KeyMalformed(Malformed),
     /// The field that the key is made of, or stands in, cannot be read.
@@ -56,6 +59,11 @@ impl Refusal {
                 "Send a key of your own with each operation, and the same one with each retry.",
             )
             .into_response(&settings.describedby),
+            Refusal::KeyFieldMissing(field) => {
+                let detail =
+                    format!("The key is in neither {field} nor a header. Send the same one with each retry.");
+                Problem::new(Code::KeyMissing, detail).into_response(&settings.describedby)
+            }
             Refusal::KeyMalformed(reason) => {
                 Problem::new(Code::KeyMalformed, reason.to_string()).into_response(&settings.describedby)
             }
@@ -81,7 +89,7 @@ impl Refusal {
     /// The word for it, in the log and in metrics.
     pub(crate) fn result(&self) -> &'static str {
         match self {
-            Refusal::KeyMissing | Refusal::FieldMissing(_) => "key_missing",
+            Refusal::KeyMissing | Refusal::KeyFieldMissing(_) | Refusal::FieldMissing(_) => "key_missing",
             Refusal::KeyMalformed(_) | Refusal::Field(..) => "key_malformed",
             Refusal::Incomparable(_) => "incomparable",
             Refusal::Body(Untaken::TooLarge) => "body_too_large",

@@ -25,8 +25,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use semel::{
-    Age, Answer, BoxError, Cause, Clock, Engine, Fingerprint, Key, Lease, Operation, Scope, StoreError,
-    SystemClock, Verdict,
+    Age, Answer, BoxError, Cause, Engine, Fingerprint, Key, Lease, Operation, Scope, StoreError, Verdict,
 };
 use tower_service::Service;
 
@@ -288,7 +287,7 @@ fn with_options(operation: Operation, settings: &Arc<Settings>, subject: Subject
         Some(probe) => operation.probe(probe.clone()),
         None => operation,
     };
-    match Age::of(key, settings.options.ulid, SystemClock.now()) {
+    match Age::of(key, settings.options.ulid, settings.options.clock.now()) {
         Some(age) => operation.aged(age),
         None => operation,
     }

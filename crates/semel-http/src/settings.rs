@@ -7,7 +7,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use semel::observe::Meters;
-use semel::{Entropy, Key, KeyError, Policy, PolicyError, Probe};
+use semel::{Clock, Entropy, Key, KeyError, Policy, PolicyError, Probe, SystemClock};
 use tokio::sync::Semaphore;
 
 use crate::auth_check::AuthCheck;
@@ -116,6 +116,8 @@ pub struct Options {
     pub policy_link: String,
     /// Leases, retention, and what happens to what is unknown.
     pub policy: Arc<Policy>,
+    /// By what the age of a key is judged (H15). The machine's clock.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Options that fit together, made ready for requests.
@@ -232,6 +234,7 @@ impl Options {
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             policy_link: "/.well-known/semel-policy".to_owned(),
             policy: policy.into(),
+            clock: Arc::new(SystemClock),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The contract over the whole service: a memory store, an inner service in this process, no sockets.
 
+mod aged;
 mod answer;
 mod around;
 mod arrive;

@@ -1,7 +1,7 @@
 //! From a request as it came to the answer that goes out: what the front refuses, the policy page, and all else
 //! through the contract.
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use semel::BoxError;
 use semel_http::{Body, Code, NotSent, Problem};
@@ -49,7 +49,7 @@ fn unguarded_failed(error: &BoxError) -> Response<Body> {
         Problem::new(Code::UpstreamTimeout, late).without_key()
     } else {
         let unknown = "The connection to the service broke. The request had no key.";
-        Problem::new(Code::OutcomeUnknown, unknown).status(StatusCode::BAD_GATEWAY).without_key()
+        Problem::new(Code::OutcomeUnknown, unknown).own().without_key()
     };
     tracing::warn!(%error, "an unguarded request has no answer");
     problem.into_response(&HeaderValue::from_static(POLICY_LINK))
@@ -58,13 +58,8 @@ fn unguarded_failed(error: &BoxError) -> Response<Body> {
 /// The two ends may not agree where this request ends, so nothing more is read from the connection.
 fn refused(refusal: Refusal) -> Response<Body> {
     tracing::debug!(reason = refusal.reason, "refused");
-    let text = serde_json::json!({
-        "type": "about:blank", "title": refusal.reason, "status": refusal.status.as_u16(),
-    });
-    let mut response = Response::new(Body::from(text.to_string()));
-    *response.status_mut() = refusal.status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let problem = Problem::of_http(refusal.status, refusal.reason).final_as_it_is();
+    let mut response = problem.into_response(&HeaderValue::from_static(POLICY_LINK));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }

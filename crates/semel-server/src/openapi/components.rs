@@ -1,6 +1,6 @@
 //! What is put into a document: the parameter, the refusals, and what both refer to.
 
-use semel_http::{Code, KeyPolicy, Options, Row, TABLE};
+use semel_http::{KeyPolicy, Options, Row, TABLE};
 
 use super::piece::{Piece, map, reference, text, texts};
 
@@ -52,7 +52,7 @@ pub fn proper(name: &str) -> String {
 
 /// Whether one of them says when to come back.
 pub fn retries(rows: &[&Row]) -> bool {
-    rows.iter().any(|row| matches!(row.code, Code::InFlight | Code::StoreUnavailable | Code::TooManyClaims))
+    rows.iter().any(|row| row.retry_after.is_some())
 }
 
 /// A refusal, or several at one status.

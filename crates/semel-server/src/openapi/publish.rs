@@ -248,17 +248,17 @@ fn local<'a>(root: &'a Node, node: &'a Node) -> Option<&'a Node> {
 fn refusals(options: &Options) -> BTreeMap<StatusCode, Vec<&'static Row>> {
     let mut refusals: BTreeMap<StatusCode, Vec<&'static Row>> = BTreeMap::new();
     for row in &TABLE {
-        let statuses: &[StatusCode] = match row.code {
-            Code::KeyMissing if !matches!(options.key, KeyPolicy::Required | KeyPolicy::Derive(_)) => &[],
-            Code::UpstreamTimeout if options.policy.answer_within.is_none() => &[],
-            Code::InFlight => &[options.in_flight_status],
-            Code::KeyReused => &[options.mismatch_status],
-            // Whoever's own run it was is told by a 502 (H9).
-            Code::OutcomeUnknown => &[row.status, StatusCode::BAD_GATEWAY],
-            _ => &[row.status],
+        let status = match row.code {
+            Code::KeyMissing if !matches!(options.key, KeyPolicy::Required | KeyPolicy::Derive(_)) => {
+                continue;
+            }
+            Code::UpstreamTimeout if options.policy.answer_within.is_none() => continue,
+            Code::InFlight => options.in_flight_status,
+            Code::KeyReused => options.mismatch_status,
+            _ => row.status,
         };
-        for status in statuses {
-            refusals.entry(*status).or_default().push(row);
+        for status in [Some(status), row.own_status].into_iter().flatten() {
+            refusals.entry(status).or_default().push(row);
         }
     }
     refusals

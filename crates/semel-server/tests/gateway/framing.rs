@@ -31,6 +31,11 @@ fn all_are_refused(service: &Service, gateway: &Gateway, requests: &[String]) {
         let text = exchange(gateway, request.as_bytes());
         assert!(text.starts_with("HTTP/1.1 400 "), "{request:?} is answered by {text:?}");
         assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{request:?} is answered by {text:?}");
+        if let Some((_, document)) = text.split_once("\r\n\r\n").filter(|(_, body)| body.starts_with('{')) {
+            let problem: serde_json::Value = serde_json::from_str(document).expect("JSON");
+            assert_eq!(problem["type"], "about:blank");
+            assert_eq!(problem["error"]["message"], problem["detail"], "{problem}");
+        }
         assert_eq!(service.ledger().received_count(), before, "{request:?}");
     }
     assert_eq!(gateway.operator().keys().len(), 0, "nothing was claimed");
@@ -151,6 +156,9 @@ fn requests_that_name_no_host_or_several_are_refused() {
         format!("POST /a\r\n{rest}"),
     ];
     all_are_refused(&service, &gateway, &requests);
+    let said = exchange(&gateway, requests[1].as_bytes());
+    let problem: serde_json::Value = serde_json::from_str(said.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!((&problem["detail"], &problem["retryable"]), (&"more than one Host".into(), &false.into()));
 }
 
 #[test]

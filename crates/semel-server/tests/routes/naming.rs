@@ -42,7 +42,10 @@ fn h1_a_key_in_the_body_is_a_key() {
     // Absent, and optional: it passes by.
     assert_eq!(gateway.call(&bare("/json").body("{}")).status, 201);
     // Absent, and required.
-    refused(&gateway.call(&bare("/form").body("amount=1")), 400, "key-missing", false, "none");
+    let missing = gateway.call(&bare("/form").body("amount=1"));
+    refused(&missing, 400, "key-missing", false, "none");
+    let said = &missing.json()["detail"];
+    assert!(said.as_str().unwrap_or_default().contains("form:request_id"), "it names the field: {said}");
     // In a header too: one key, or none that is chosen.
     let header = |key| bare("/json").header("Idempotency-Key", key).body(bodies[0].1);
     assert!(gateway.call(&header("j-1")).is_replay());
