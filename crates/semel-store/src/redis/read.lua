@@ -1,0 +1,19 @@
+-- Reads records, each whole, all as of one instant. Writes nothing.
+--
+-- KEYS: records
+-- ARGV: bytes_max (with so many bytes read it stops: the reply may be shorter than the list, by no less than one)
+local shown_records = { text(clock()) }
+local bytes, bytes_max = 0, tonumber(ARGV[1])
+for place, name in ipairs(KEYS) do
+    if bytes > bytes_max then
+        break
+    end
+    local record = load(name)
+    if record then
+        bytes = bytes + #record[TEXT] + #(record[INPUT] or '')
+        shown_records[place + 1] = shown(record)
+    else
+        shown_records[place + 1] = 0
+    end
+end
+return shown_records
