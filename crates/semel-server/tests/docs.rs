@@ -20,6 +20,8 @@ const GLOSSARY: &str = include_str!("../../../docs/glossary.md");
 const UNIT: &str = include_str!("../../../deploy/semel.service");
 const CONTAINERFILE: &str = include_str!("../../../deploy/Containerfile");
 
+const IGNORED: &str = include_str!("../../../deploy/Containerfile.dockerignore");
+
 /// The blocks of a page in that language.
 fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
@@ -277,6 +279,19 @@ fn what_deploy_starts_can_be_started() {
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Cargo reads no member of a workspace where another one is missing.
+#[test]
+fn the_image_is_built_of_every_member_of_the_workspace() {
+    let manifest: toml::Table = include_str!("../../../Cargo.toml").parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().expect("members");
+    let kept: Vec<_> = IGNORED.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    for member in members.iter().filter_map(toml::Value::as_str) {
+        let directory = member.split('/').next().unwrap_or_default();
+        assert!(kept.contains(&directory), "{member} is left out of the image's context");
+    }
+    assert!(kept.contains(&"Cargo.lock") && kept.contains(&"Cargo.toml"));
 }
 
 /// The words of the contract, each explained once.
