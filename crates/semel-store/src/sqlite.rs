@@ -48,6 +48,7 @@ mod readers;
 mod rows;
 mod schema;
 mod sweep;
+mod transaction;
 mod verbs;
 mod writer;
 
@@ -67,6 +68,7 @@ use error::{Failure, Step};
 use file::File;
 use readers::{LookUps, Readers};
 pub use schema::SqliteMigrations;
+pub use transaction::{Handle, Run, Whole, once, once_as};
 use writer::Writer;
 
 /// Records in one SQLite file. See the [module](self) for what it promises.

@@ -43,6 +43,7 @@ use crate::observe::{Decided, EngineMeters, Meters};
 use crate::store::{Cause, Claim, Lease, Outcome, Store, StoreError, Was};
 
 mod age;
+mod asking;
 mod attempt;
 mod bounds;
 mod claim;
@@ -59,6 +60,7 @@ use bounds::{Place, Scopes};
 use claim::Unclaimed;
 
 pub use age::Age;
+pub use asking::{Asking, Heard, Told};
 pub use bounds::Bounds;
 pub use note::Word;
 pub use open::{Open, Waiting};

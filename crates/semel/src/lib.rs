@@ -47,10 +47,12 @@ pub mod retry;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod transaction;
+pub mod transition;
 
 pub use engine::{
-    Age, Answer, Asked, Bounds, Engine, Open, Operation, Patience, Probe, Probed, Probing, Resolved, Verdict,
-    Waiting, Word,
+    Age, Answer, Asked, Asking, Bounds, Engine, Heard, Open, Operation, Patience, Probe, Probed, Probing,
+    Resolved, Told, Verdict, Waiting, Word,
 };
 pub use environment::{Clock, Entropy, SystemClock, Timestamp};
 pub use fingerprint::{Algorithm, Fingerprint};
@@ -63,4 +65,8 @@ pub use policy::{FOREVER, OnUnknown, Policy, PolicyError};
 pub use store::{
     BoxError, Cause, Claim, ClaimRequest, Cursor, Entry, Fence, Label, Lease, Outcome, Purpose, Settlement,
     Store, StoreError, Swept, View, Was,
+};
+pub use transaction::{
+    CommitError, Done, InTransaction, Once, Ran, Rerun, Run, TransactionError, Transactions, Twin, Whole,
+    WholeError,
 };

@@ -245,6 +245,34 @@ impl Outcome {
     }
 }
 
+/// A plain value.
+impl From<Bytes> for Outcome {
+    fn from(bytes: Bytes) -> Outcome {
+        Outcome::value(bytes)
+    }
+}
+
+/// A plain value.
+impl From<Vec<u8>> for Outcome {
+    fn from(bytes: Vec<u8>) -> Outcome {
+        Outcome::value(bytes)
+    }
+}
+
+/// A plain value: the text in UTF-8.
+impl From<String> for Outcome {
+    fn from(text: String) -> Outcome {
+        Outcome::value(text)
+    }
+}
+
+/// A plain value: the text in UTF-8.
+impl From<&'static str> for Outcome {
+    fn from(text: &'static str) -> Outcome {
+        Outcome::value(text)
+    }
+}
+
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Outcome(format {}, {} bytes)", self.format, self.bytes.len())

@@ -20,7 +20,7 @@ use super::bounds::Place;
 use super::patience::{Failed, LONGEST};
 use super::wait::Waiting;
 use super::{Answer, Engine, Operation};
-use crate::policy::{OnUnknown, Policy};
+use crate::policy::Policy;
 use crate::store::{Cause, Claim, ClaimRequest, Lease, Purpose, Settlement, StoreError, Was};
 
 /// Why there is no claim.
@@ -49,7 +49,7 @@ impl Engine {
         if operation.never_new && !self.is_known(operation).await? {
             return Err(Unclaimed::OutOfAge);
         }
-        let request = self.request(operation);
+        let request = operation.request(self.new_attempt());
         let mut waiting = Waiting::new(operation.wait);
         let mut asked = false;
         loop {
@@ -65,22 +65,6 @@ impl Engine {
             if !again {
                 return Ok(claim);
             }
-        }
-    }
-
-    fn request(&self, operation: &Operation) -> ClaimRequest {
-        ClaimRequest {
-            scope: operation.scope.clone(),
-            key: operation.key.clone(),
-            attempt: self.new_attempt(),
-            purpose: Purpose::Run {
-                fingerprint: operation.fingerprint,
-                rerun: operation.policy.on_unknown == OnUnknown::Rerun,
-                attempts_max: operation.policy.attempts_max,
-            },
-            lease_for: operation.policy.lease_for,
-            label: operation.label.clone(),
-            input: operation.input.clone(),
         }
     }
 
