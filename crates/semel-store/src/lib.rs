@@ -11,6 +11,9 @@
 //! | `memory:` | always there | no, and nothing survives the process |
 
 mod connect;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg_attr(not(feature = "mysql"), allow(dead_code, reason = "each store takes what it needs"))]
+mod flat;
 mod migrate;
 #[cfg(feature = "mysql")]
 pub mod mysql;
