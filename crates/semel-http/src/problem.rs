@@ -89,28 +89,27 @@ pub struct Row {
 }
 
 /// When to come back to a store, a gateway or a run that is busy: soon, it answers fast when it can.
-const SOON: Option<Duration> = Some(Duration::from_secs(1));
+const SOON: Duration = Duration::from_secs(1);
 
 /// The table, in the order of [`Code`].
 #[rustfmt::skip]
 pub const TABLE: [Row; 13] = {
     use Code::*;
     use Effect::*;
-    const NONE: Option<Duration> = Option::None;
     [
-        row(KeyMissing,          "key-missing",          400, false, None,    NONE, 0,   "An Idempotency-Key is required"),
-        row(KeyMalformed,        "key-malformed",        400, false, None,    NONE, 0,   "The Idempotency-Key cannot be read"),
-        row(KeyReused,           "key-reused",           422, false, None,    NONE, 0,   "The key belongs to another request"),
-        row(InFlight,            "in-flight",            409, true,  Unknown, SOON, 0,   "The first request is still running"),
-        row(OutcomeUnknown,      "outcome-unknown",      409, true,  Unknown, NONE, 502, "Whether the operation took effect is not known"),
-        row(KeyExpired,          "key-expired",          410, false, Done,    NONE, 0,   "The operation was done, and its answer is gone"),
-        row(ResponseNotKept,     "response-not-kept",    410, false, Done,    NONE, 0,   "The operation was done, and its answer was not kept"),
-        row(BodyTooLarge,        "body-too-large",       413, false, None,    NONE, 0,   "The body is too large"),
-        row(StoreUnavailable,    "store-unavailable",    503, true,  Unknown, SOON, 0,   "The key cannot be checked now"),
-        row(UpstreamUnreachable, "upstream-unreachable", 502, true,  None,    NONE, 0,   "The request did not reach the service"),
-        row(UpstreamTimeout,     "upstream-timeout",     504, true,  Unknown, NONE, 0,   "The service has not answered yet"),
-        row(AttemptsExhausted,   "attempts-exhausted",   409, false, Unknown, NONE, 0,   "The operation was given up"),
-        row(TooManyClaims,       "too-many-claims",      429, true,  Unknown, SOON, 0,   "Too many operations are open"),
+        row(KeyMissing,          "key-missing",          400, false, None,    "An Idempotency-Key is required"),
+        row(KeyMalformed,        "key-malformed",        400, false, None,    "The Idempotency-Key cannot be read"),
+        row(KeyReused,           "key-reused",           422, false, None,    "The key belongs to another request"),
+        row(InFlight,            "in-flight",            409, true,  Unknown, "The first request is still running").soon(),
+        row(OutcomeUnknown,      "outcome-unknown",      409, true,  Unknown, "Whether the operation took effect is not known").own_status(502),
+        row(KeyExpired,          "key-expired",          410, false, Done,    "The operation was done, and its answer is gone"),
+        row(ResponseNotKept,     "response-not-kept",    410, false, Done,    "The operation was done, and its answer was not kept"),
+        row(BodyTooLarge,        "body-too-large",       413, false, None,    "The body is too large"),
+        row(StoreUnavailable,    "store-unavailable",    503, true,  Unknown, "The key cannot be checked now").soon(),
+        row(UpstreamUnreachable, "upstream-unreachable", 502, true,  None,    "The request did not reach the service"),
+        row(UpstreamTimeout,     "upstream-timeout",     504, true,  Unknown, "The service has not answered yet"),
+        row(AttemptsExhausted,   "attempts-exhausted",   409, false, Unknown, "The operation was given up"),
+        row(TooManyClaims,       "too-many-claims",      429, true,  Unknown, "Too many operations are open").soon(),
     ]
 };
 
@@ -120,12 +119,28 @@ const fn row(
     status: u16,
     retryable: bool,
     effect: Effect,
-    retry_after: Option<Duration>,
-    own_status: u16,
     title: &'static str,
 ) -> Row {
-    let own_status = if own_status == 0 { None } else { Some(status_of(own_status)) };
-    Row { code, word, status: status_of(status), retryable, effect, retry_after, own_status, title }
+    Row {
+        code,
+        word,
+        status: status_of(status),
+        retryable,
+        effect,
+        retry_after: None,
+        own_status: None,
+        title,
+    }
+}
+
+impl Row {
+    const fn soon(self) -> Row {
+        Row { retry_after: Some(SOON), ..self }
+    }
+
+    const fn own_status(self, status: u16) -> Row {
+        Row { own_status: Some(status_of(status)), ..self }
+    }
 }
 
 const fn status_of(number: u16) -> StatusCode {
