@@ -4,6 +4,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::any::Kind;
+use crate::held::Held;
 use crate::mariadb::{Mariadb, mariadb_client};
 use crate::postgres::{Postgres, psql};
 use crate::rabbitmq::Rabbitmq;
@@ -17,13 +19,6 @@ pub struct Database {
     kind: Kind,
     /// On a server that outlives this process: removed when this is dropped.
     lent: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Postgres,
-    Mariadb,
-    Redis,
 }
 
 /// A new database on the PostgreSQL of this process, or on that of `SEMEL_TEST_POSTGRES`.
@@ -178,6 +173,21 @@ impl Database {
             Kind::Postgres => psql(&url, &statement),
             Kind::Mariadb => mariadb_client(&url, &statement),
             Kind::Redis => redis_cli(&url, &statement.split_whitespace().collect::<Vec<_>>()),
+        })
+        .await
+    }
+
+    /// A connection that does nothing, until it is dropped; nothing when the server refuses it, having too many.
+    ///
+    /// # Panics
+    ///
+    /// When the server's client is not installed.
+    pub async fn hold(&self) -> Option<Held> {
+        let (kind, url, address) = (self.kind, self.url.clone(), self.addr());
+        crate::blocking(move || match kind {
+            Kind::Postgres => Held::by(crate::postgres::client(&url), "SELECT 1;"),
+            Kind::Mariadb => Held::by(crate::mariadb::client(&url), "SELECT 1;"),
+            Kind::Redis => Held::by_ping(address),
         })
         .await
     }

@@ -16,7 +16,9 @@
 //! again on another port. PostgreSQL, MariaDB and RabbitMQ refuse to run as root, so that root runs them as their
 //! packages' users.
 
+mod any;
 mod database;
+mod held;
 mod home;
 mod mariadb;
 mod pgbouncer;
@@ -28,7 +30,9 @@ mod rabbitmq;
 mod redis;
 mod server;
 
+pub use any::{AnyServer, Kind};
 pub use database::{Broker, Database, at_address, mariadb, postgres, rabbitmq, redis};
+pub use held::Held;
 pub use home::{Filler, SmallDisk};
 pub use mariadb::Mariadb;
 pub use pgbouncer::Pgbouncer;

@@ -111,10 +111,15 @@ fn prepare(home: &Home, address: SocketAddr, settings: &Settings) -> Command {
 
 /// Runs statements at a URL; gives the rows, their columns parted by tabs.
 pub(crate) fn mariadb_client(url: &str, statement: &str) -> String {
+    run(client(url).arg(format!("--execute={statement}")))
+}
+
+pub(crate) fn client(url: &str) -> Command {
     let place = crate::database::Place::of(url);
     let mut command = Command::new(find("mariadb", "mariadb-client"));
-    command.args(["--no-defaults", "--protocol=tcp", "--batch", "--skip-column-names"]);
+    command.args(["--no-defaults", "--protocol=tcp", "--batch", "--unbuffered", "--skip-column-names"]);
     command.arg(format!("--host={}", place.host)).arg(format!("--port={}", place.port(3306)));
     command.arg(format!("--user={}", place.user)).env("MYSQL_PWD", &place.password);
-    run(command.arg(format!("--execute={statement}")).arg(&place.name))
+    command.arg(format!("--database={}", place.name));
+    command
 }

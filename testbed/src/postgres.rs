@@ -116,7 +116,12 @@ fn prepare(home: &Home, address: SocketAddr, settings: &Settings) -> Command {
 
 /// Runs a statement at a URL; gives the rows, their columns parted by `|`.
 pub(crate) fn psql(url: &str, statement: &str) -> String {
+    run(client(url).args(["--command", statement]))
+}
+
+pub(crate) fn client(url: &str) -> Command {
     let mut command = Command::new(find("psql", "postgresql-client"));
     command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
-    run(command.args(["--dbname", url, "--command", statement]))
+    command.args(["--dbname", url]);
+    command
 }

@@ -99,7 +99,12 @@ fn prepare(home: &Home, address: SocketAddr, settings: &Settings) -> Command {
 
 /// Runs one command at a URL; gives the answer.
 pub(crate) fn redis_cli(url: &str, words: &[&str]) -> String {
+    run(client(url).args(words))
+}
+
+pub(crate) fn client(url: &str) -> Command {
     let mut command = Command::new(find("redis-cli", "redis-tools"));
     // -e: an error in the answer is one of the program.
-    run(command.args(["--no-auth-warning", "-e", "-u", url]).args(words))
+    command.args(["--no-auth-warning", "-e", "-u", url]);
+    command
 }

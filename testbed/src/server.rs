@@ -185,6 +185,14 @@ impl Server {
         }
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        let mut slot = self.process();
+        if slot.as_mut().is_some_and(|process| process.ended().is_some()) {
+            *slot = None;
+        }
+        slot.is_some()
+    }
+
     /// Stops all its processes where they are: its connections stay open, and nothing answers.
     pub(crate) fn pause(&self) {
         self.with_process(|process| process.signal_all(Signal::STOP));
@@ -273,6 +281,11 @@ macro_rules! own_server {
             /// When it does not run.
             pub fn resume(&self) {
                 self.server.resume();
+            }
+
+            /// Whether it runs; it may have ended by itself.
+            pub fn is_running(&self) -> bool {
+                self.server.is_running()
             }
 
             /// The end of what it wrote to its log.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use semel_testbed::{Mariadb, Pgbouncer, Postgres, Proxy, Rabbitmq, Redis, Settings, SmallDisk};
+use semel_testbed::{Kind, Mariadb, Pgbouncer, Postgres, Proxy, Rabbitmq, Redis, Settings, SmallDisk};
 
 #[tokio::test]
 async fn each_caller_has_a_postgres_database_of_its_own() {
@@ -115,6 +115,30 @@ async fn a_small_disk_fills_and_has_room_again() {
     assert!(std::fs::write(disk.path().join("file"), [0; 4096]).is_err());
     drop(filler);
     std::fs::write(disk.path().join("file"), [0; 4096]).expect("room");
+}
+
+#[tokio::test]
+async fn held_connections_leave_none_for_others() {
+    for (kind, setting, most) in [
+        (Kind::Postgres, "max_connections", "5"),
+        (Kind::Mariadb, "max-connections", "10"),
+        (Kind::Redis, "maxclients", "10"),
+    ] {
+        let server = kind.start(Settings::fast().set(setting, most)).await;
+        let database = server.database().await;
+        let mut held = Vec::new();
+        while let Some(one) = database.hold().await {
+            held.push(one);
+            assert!(held.len() < 20, "{kind:?} refuses nobody");
+        }
+        assert!(!held.is_empty(), "{kind:?}");
+        held.clear();
+        // The server notices the end of those connections in its own time.
+        let started = Instant::now();
+        while database.hold().await.is_none() {
+            assert!(started.elapsed() < semel_testbed::DEADLINE, "{kind:?}");
+        }
+    }
 }
 
 /// Not a test of its own: what the next one kills.
