@@ -120,6 +120,20 @@ impl Contract {
         Some(Contract { upstream, ..self.clone() })
     }
 
+    /// What the route asks of the store, which is known once it is open.
+    ///
+    /// # Errors
+    ///
+    /// One line that says what does not fit.
+    pub fn check_store(&self, lossy: bool) -> Result<(), String> {
+        if self.critical && lossy {
+            return Err("a critical route needs a store that loses nothing that it has acknowledged, and this one may: \
+                 --store with sqlite://, postgres:// or mysql://"
+                .into());
+        }
+        Ok(())
+    }
+
     /// What the single settings cannot say of one another.
     fn check(&self) -> Result<(), String> {
         if self.key == KeyPolicy::Derive && self.derive.is_empty() {

@@ -143,13 +143,32 @@ pub fn without_password(store: &str) -> String {
             let _ = url.set_password(Some("***"));
             url.to_string()
         }
-        _ => store.to_owned(),
+        Ok(_) => store.to_owned(),
+        // Several hosts, say. What stands before the last @ may hold a password.
+        Err(_) => match (store.split_once("://"), store.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://***@{rest}"),
+            _ => store.to_owned(),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stores_password_is_not_shown() {
+        for (store, shown) in [
+            ("sqlite://semel.db", "sqlite://semel.db"),
+            ("redis://:secret@one:7000/0", "redis://:***@one:7000/0"),
+            (
+                "redis+cluster://me:secret@one:7000,two:7001?prefix=a",
+                "redis+cluster://***@one:7000,two:7001?prefix=a",
+            ),
+        ] {
+            assert_eq!(without_password(store), shown);
+        }
+    }
 
     /// An admin address that others reach is taken only with its token's file.
     #[test]

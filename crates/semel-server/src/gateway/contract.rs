@@ -24,6 +24,18 @@ pub fn routes(config: &Config, questions: &Questions) -> Result<Routes, String> 
     Ok(Routes::new(routes.collect::<Result<_, String>>()?, otherwise))
 }
 
+/// What the routes ask of the store, once it is open.
+///
+/// # Errors
+///
+/// One line that says what does not fit, and in which route.
+pub fn check_store(config: &Config, lossy: bool) -> Result<(), String> {
+    config.otherwise.check_store(lossy)?;
+    config.routes.iter().try_for_each(|route| {
+        route.contract.check_store(lossy).map_err(|error| format!("route {}: {error}", route.pattern))
+    })
+}
+
 fn settings(
     config: &Config,
     questions: &Questions,

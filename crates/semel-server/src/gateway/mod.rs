@@ -121,6 +121,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let Checked { config, routes, connectors, questions, tls, admin_token, exporting } = checked;
     let metrics = telemetry::install().map_err(|error| Failure::Failed(format!("metrics: {error}")))?;
     let store = open(&config).await?;
+    contract::check_store(&config, store.lossy).map_err(Failure::Usage)?;
     let engine = Engine::new(crate::failpoint::around(store.store.clone()), Entropy::system());
     let instance = config.instance.clone().unwrap_or_else(host_and_process);
     let engine = engine.with_bounds(config.bounds).with_instance(Instance::named(&instance));
@@ -128,7 +129,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let traces = exporting.start().map_err(Failure::Failed)?;
     engine.register_metrics();
     routes.register_metrics();
-    let statement = Arc::new(Statement::new(&config, &instance, store.shared));
+    let statement = Arc::new(Statement::new(&config, &instance, &store));
     let listener = listen(config.listen.0, "--listen")?;
     let admin_listener = listen(config.admin.0, "--admin")?;
 

@@ -3,6 +3,7 @@
 
 use semel::Instance;
 use semel_http::Principal;
+use semel_store::Connected;
 use serde::Serialize;
 
 use crate::config::{Callers, Config, Effective, KeyPolicy, RouteConfig, without_password};
@@ -32,7 +33,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    pub fn new(config: &Config, instance: &str, shared: bool) -> Statement {
+    pub fn new(config: &Config, instance: &str, store: &Connected) -> Statement {
         Statement {
             upstream: config.otherwise.upstream.to_string(),
             guarded: guarded(&config.otherwise.methods),
@@ -43,14 +44,14 @@ impl Statement {
             instance_tag: Instance::named(instance).to_string(),
             scope: scope(&config.otherwise.callers),
             store: without_password(&config.store),
-            store_shared: shared,
+            store_shared: store.shared,
             on_unknown: config.otherwise.policy.on_unknown.as_str(),
             replay_for: Span(config.otherwise.policy.replay_for).to_string(),
             remember_for: Span(config.otherwise.policy.remember_for).to_string(),
             body_bytes_max: Size(config.otherwise.body_bytes_max).to_string(),
             kept_bytes_max: Size(config.otherwise.kept_bytes_max).to_string(),
             routes: config.routes.iter().map(RouteConfig::effective).collect(),
-            limits: limits(config, shared),
+            limits: limits(config, store),
         }
     }
 
@@ -122,9 +123,16 @@ pub fn of_callers(config: &Config) -> Vec<String> {
     limits
 }
 
-fn limits(config: &Config, shared: bool) -> Vec<String> {
+fn limits(config: &Config, store: &Connected) -> Vec<String> {
     let mut limits = Vec::new();
-    if !shared {
+    if store.lossy {
+        limits.push(
+            "the store may lose what it has acknowledged, when another server takes over or its machine dies: an \
+             operation that it forgot runs again"
+                .to_owned(),
+        );
+    }
+    if !store.shared {
         limits.push(
             "the store is a local one: it protects what goes through this gateway, and no other".to_owned(),
         );

@@ -14,7 +14,7 @@ use semel_store::redis::RedisStore;
 use semel_testbed::{Settings, redis};
 
 /// A server's stores, each under a prefix of its own.
-pub struct Server {
+pub(crate) struct Server {
     url: String,
     is_cluster: bool,
     control: Mutex<::redis::Connection>,
@@ -26,19 +26,19 @@ pub struct Server {
 
 impl Server {
     /// On a server.
-    pub async fn single() -> Server {
+    pub(crate) async fn single() -> Server {
         let database = redis().await;
         let url = database.url().to_owned();
         Server { _database: Some(database), ..Server::at(&url, false) }
     }
 
     /// On a server that forgets its scripts again and again.
-    pub async fn forgetful() -> Server {
+    pub(crate) async fn forgetful() -> Server {
         Server { forgetful: true, ..Server::single().await }
     }
 
     /// On a cluster.
-    pub async fn cluster() -> Server {
+    pub(crate) async fn cluster() -> Server {
         static OWN: OnceLock<String> = OnceLock::new();
         static STARTING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _alone = STARTING.lock().await;
@@ -54,6 +54,11 @@ impl Server {
         let (control, prefixes) = (Mutex::new(control), Mutex::default());
         let url = url.to_owned();
         Server { url, is_cluster, control, prefixes, forgetful: false, _database: None }
+    }
+
+    /// Leaves the stores that were opened where they are in time.
+    pub(crate) fn leave_all(&self) {
+        self.prefixes.lock().expect("a list").clear();
     }
 
     /// The URL of the store opened last.
