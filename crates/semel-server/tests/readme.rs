@@ -106,6 +106,7 @@ fn the_flags_in_its_text_exist() {
         "--cause",
         "--dry-run",
         "--release",
+        "--features",
         "--config",
         "--help",
     ];
