@@ -35,6 +35,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "amqp")]
+pub mod amqp;
 pub mod consumer;
 mod field;
 mod grave;

@@ -1,0 +1,283 @@
+//! Consuming a queue, over as many connections as it takes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use lapin::options::{
+    BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeclareOptions,
+};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Connection, Error};
+use semel::Entropy;
+use semel::retry::Backoff;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::RabbitMq;
+use super::connection::PATIENCE;
+use super::properties::decode;
+use super::publisher::{Publisher, quorum};
+use super::receipt::RabbitReceipt;
+use crate::source::{Abilities, Delivery, Order, Source, SourceError};
+
+/// Consumes one queue.
+pub struct RabbitSource {
+    broker: RabbitMq,
+    names: Arc<Names>,
+    declare: bool,
+    /// Of the last [`Source::open`]; 0 before.
+    held_max: AtomicU16,
+    /// One connection at a time.
+    current: tokio::sync::Mutex<Option<Current>>,
+    stopped: CancellationToken,
+    entropy: Entropy,
+}
+
+/// The queue, and the names that are made of its name.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) queue: String,
+}
+
+impl Names {
+    pub(super) fn dead(&self) -> String {
+        format!("{}.dead", self.queue)
+    }
+
+    pub(super) fn waiting(&self, seconds: u64) -> String {
+        format!("{}.semel.{seconds}s", self.queue)
+    }
+}
+
+/// One connection, with the channel that deliveries come by and the one that their copies go by.
+pub(super) struct Generation {
+    pub(super) connection: Connection,
+    pub(super) publisher: Publisher,
+    pub(super) names: Arc<Names>,
+    /// The queues that were declared by it.
+    pub(super) made: tokio::sync::Mutex<BTreeSet<String>>,
+    lost: CancellationToken,
+}
+
+struct Current {
+    generation: Arc<Generation>,
+    channel: Channel,
+    tag: ShortString,
+    /// As many as the prefetch at most.
+    deliveries: UnboundedReceiver<lapin::message::Delivery>,
+}
+
+impl RabbitSource {
+    /// The longest name of a queue: others are made of it.
+    pub const NAME_BYTES_MAX: usize = 230;
+
+    pub(super) fn new(broker: RabbitMq, name: &str) -> Result<RabbitSource, SourceError> {
+        if name.is_empty() || name.len() > RabbitSource::NAME_BYTES_MAX {
+            let most = RabbitSource::NAME_BYTES_MAX;
+            return Err(SourceError::Refused(format!(
+                "the name of a queue has 1 to {most} bytes, not {}",
+                name.len()
+            )));
+        }
+        Ok(RabbitSource {
+            broker,
+            names: Arc::new(Names { queue: name.to_owned() }),
+            declare: false,
+            held_max: AtomicU16::new(0),
+            current: tokio::sync::Mutex::new(None),
+            stopped: CancellationToken::new(),
+            entropy: Entropy::system(),
+        })
+    }
+
+    /// Makes the queue, a durable quorum queue, if there is none of that name. One that is there with other settings is
+    /// an error.
+    #[must_use]
+    pub fn declare(self) -> RabbitSource {
+        RabbitSource { declare: true, ..self }
+    }
+
+    async fn connect(&self) -> Result<Current, SourceError> {
+        let connection = self.broker.connect(&self.names.queue).await?;
+        let began = timeout(PATIENCE, self.begin(connection)).await;
+        began
+            .map_err(|elapsed| self.broker.unreachable(elapsed))?
+            .map_err(|error| self.broker.refused_or_not(error))
+    }
+
+    async fn begin(&self, connection: Connection) -> Result<Current, Error> {
+        let channel = connection.create_channel().await?;
+        let queue = ShortString::from(self.names.queue.as_str());
+        let options =
+            QueueDeclareOptions { passive: !self.declare, durable: true, ..QueueDeclareOptions::default() };
+        let arguments = if self.declare { quorum([]) } else { FieldTable::default() };
+        channel.queue_declare(queue.clone(), options, arguments).await?;
+        let publisher = Publisher::default();
+        publisher.declare(&connection, &self.names.dead(), []).await?;
+        channel.basic_qos(self.held_max(), BasicQosOptions::default()).await?;
+        let consume = (BasicConsumeOptions::default(), FieldTable::default());
+        let consumer = channel.basic_consume(queue, "".into(), consume.0, consume.1).await?;
+        let (names, made) = (self.names.clone(), tokio::sync::Mutex::default());
+        let generation = Generation { connection, publisher, names, made, lost: CancellationToken::new() };
+        let (to, deliveries) = unbounded_channel();
+        let tag = consumer.tag();
+        tokio::spawn(pump(consumer, to, generation.lost.clone(), self.stopped.clone()));
+        Ok(Current { generation: Arc::new(generation), channel, tag, deliveries })
+    }
+
+    /// Connects for as long as it takes.
+    async fn connect_again(&self) -> Result<Current, SourceError> {
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stopped.cancelled() => return Err(SourceError::Closed),
+                connected = self.connect() => match connected {
+                    Ok(current) => return Ok(current),
+                    Err(error) => tracing::error!(queue = self.names.queue, %error, "cannot consume; trying again"),
+                },
+            }
+            tokio::select! {
+                () = self.stopped.cancelled() => return Err(SourceError::Closed),
+                () = sleep(backoff.next(&self.entropy)) => {}
+            }
+        }
+    }
+
+    fn held_max(&self) -> u16 {
+        self.held_max.load(Ordering::Relaxed)
+    }
+
+    fn delivery(&self, generation: &Arc<Generation>, delivered: lapin::message::Delivery) -> Delivery {
+        let lapin::message::Delivery { exchange, routing_key, redelivered, properties, data, acker, .. } =
+            delivered;
+        let (body, lost) = (bytes::Bytes::from(data), generation.lost.child_token());
+        let message = Arc::new(decode(&routing_key, &properties, body.clone()));
+        let before = properties.headers().as_ref().and_then(|table| table.inner().get("x-delivery-count"));
+        let before = before
+            .and_then(lapin::types::AMQPValue::as_long_long_int)
+            .and_then(|count| u32::try_from(count).ok());
+        let receipt = RabbitReceipt {
+            generation: generation.clone(),
+            lost: lost.clone(),
+            acker,
+            exchange,
+            routing_key,
+            properties,
+            body,
+        };
+        Delivery {
+            message,
+            origin: self.names.queue.as_str().into(),
+            number: None,
+            redelivered,
+            // A quorum queue writes nothing for none.
+            deliveries: self.declare.then(|| before.unwrap_or(0)),
+            lost,
+            receipt: Arc::new(receipt),
+        }
+    }
+}
+
+/// Takes deliveries from the channel until it ends, so that their loss is known although nobody receives.
+async fn pump(
+    mut consumer: lapin::Consumer,
+    to: UnboundedSender<lapin::message::Delivery>,
+    lost: CancellationToken,
+    stopped: CancellationToken,
+) {
+    while let Some(Ok(delivery)) = consumer.next().await {
+        if to.send(delivery).is_err() {
+            break;
+        }
+    }
+    // A consumer that was cancelled here ends too, and what it delivered can still be settled.
+    if !stopped.is_cancelled() {
+        lost.cancel();
+    }
+}
+
+#[async_trait]
+impl Source for RabbitSource {
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            broker: "rabbitmq",
+            later: true,
+            deadline: false,
+            counts: self.declare,
+            order: Order::Queue,
+        }
+    }
+
+    async fn open(&self, held_max: u32) -> Result<(), SourceError> {
+        if self.stopped.is_cancelled() {
+            return Err(SourceError::Closed);
+        }
+        self.held_max.store(u16::try_from(held_max).unwrap_or(u16::MAX), Ordering::Relaxed);
+        *self.current.lock().await = Some(self.connect().await?);
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<Delivery, SourceError> {
+        if self.held_max() == 0 {
+            return Err(SourceError::Closed);
+        }
+        // Waiting for the lock too ends when the source is stopped, which takes the lock itself.
+        let mut current = tokio::select! {
+            biased;
+            () = self.stopped.cancelled() => return Err(SourceError::Closed),
+            current = self.current.lock() => current,
+        };
+        loop {
+            let held = match current.as_mut() {
+                Some(held) => held,
+                None => current.insert(self.connect_again().await?),
+            };
+            tokio::select! {
+                biased;
+                () = self.stopped.cancelled() => return Err(SourceError::Closed),
+                delivered = held.deliveries.recv() => match delivered {
+                    Some(delivered) => return Ok(self.delivery(&held.generation, delivered)),
+                    // Its connection, or its channel, or its queue has ended.
+                    None => {
+                        held.generation.lost.cancel();
+                        *current = None;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn stop(&self) {
+        self.stopped.cancel();
+        let mut current = self.current.lock().await;
+        let Some(held) = current.as_mut() else { return };
+        let _ = held.channel.basic_cancel(held.tag.clone(), BasicCancelOptions::default()).await;
+        held.deliveries.close();
+        // What nobody has received goes to whoever consumes next, without waiting for the end of what runs.
+        while let Some(delivered) = held.deliveries.recv().await {
+            let _ =
+                delivered.acker.nack(BasicNackOptions { requeue: true, ..BasicNackOptions::default() }).await;
+        }
+    }
+
+    async fn close(&self) {
+        self.stop().await;
+        if let Some(held) = self.current.lock().await.take() {
+            let _ = timeout(PATIENCE, held.generation.connection.close(200, "done".into())).await;
+            held.generation.lost.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for RabbitSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RabbitSource({}, queue {:?})", self.broker, self.names.queue)
+    }
+}
