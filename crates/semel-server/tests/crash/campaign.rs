@@ -38,7 +38,7 @@ fn killed_under_load_no_key_takes_effect_twice_and_no_answer_is_lost() {
     let mut random = Random::new(seed);
     let service = Service::start(load::plan);
     let launch = Launch::new(service.address()).fixed().args(["--lease", LEASE]);
-    let load = Load::new(launch.address());
+    let load = Load::new([launch.address()]);
 
     let mut kills = BTreeMap::new();
     let gateway = std::thread::scope(|scope| {

@@ -14,7 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// All clients together.
 pub(crate) struct Load {
-    address: SocketAddr,
+    /// Of the gateways: each connection goes to any of them.
+    addresses: Vec<SocketAddr>,
     stopping: AtomicBool,
     /// Every operation that was begun, and the answer that its client took for final.
     pub(crate) operations: Mutex<BTreeMap<Operation, Option<Answer>>>,
@@ -67,9 +68,9 @@ enum Step {
 }
 
 impl Load {
-    pub(crate) fn new(address: SocketAddr) -> Load {
+    pub(crate) fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Load {
         Load {
-            address,
+            addresses: addresses.into_iter().collect(),
             stopping: AtomicBool::new(false),
             operations: Mutex::default(),
             surprises: Mutex::default(),
@@ -113,9 +114,9 @@ impl Load {
         let call = operation.call();
         loop {
             if random.below(8) == 0 {
-                self.send_and_hang_up(&call);
+                self.send_and_hang_up(&call, random);
             }
-            match self.try_once(&call, client) {
+            match self.try_once(&call, client, random) {
                 Some(answer) => match self.judge(operation, &answer) {
                     Step::Final => return Some(answer),
                     Step::GiveUp => return None,
@@ -132,22 +133,26 @@ impl Load {
     }
 
     /// A twin that does not wait for its answer. Whether it or the other one runs, one does.
-    fn send_and_hang_up(&self, call: &Call) {
-        if let Ok(mut twin) = Client::connect(self.address) {
+    fn send_and_hang_up(&self, call: &Call, random: &mut Random) {
+        if let Ok(mut twin) = Client::connect(self.any_gateway(random)) {
             let _ = twin.send(&call.bytes());
         }
     }
 
-    fn try_once(&self, call: &Call, client: &mut Option<Client>) -> Option<Answer> {
+    fn try_once(&self, call: &Call, client: &mut Option<Client>, random: &mut Random) -> Option<Answer> {
         count(&self.counts.tries);
         let answer = match client {
             Some(client) => client.call(call),
-            None => Client::connect(self.address).and_then(|new| client.insert(new).call(call)),
+            None => Client::connect(self.any_gateway(random)).and_then(|new| client.insert(new).call(call)),
         };
         if answer.is_err() {
             count(&self.counts.broken);
         }
         answer.ok()
+    }
+
+    fn any_gateway(&self, random: &mut Random) -> SocketAddr {
+        self.addresses[random.below(self.addresses.len() as u64) as usize]
     }
 
     fn judge(&self, operation: &Operation, answer: &Answer) -> Step {

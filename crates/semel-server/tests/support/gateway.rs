@@ -20,6 +20,8 @@ pub(crate) struct Launch {
     upstream: String,
     listen: Option<SocketAddr>,
     store: PathBuf,
+    /// In place of the file.
+    store_url: Option<String>,
     args: Vec<OsString>,
     environment: Vec<(String, String)>,
     open_files: Option<u32>,
@@ -59,6 +61,7 @@ impl Launch {
             upstream: format!("http://{upstream}"),
             listen: None,
             store,
+            store_url: None,
             args: Vec::new(),
             environment: Vec::new(),
             open_files: None,
@@ -98,6 +101,11 @@ impl Launch {
         Launch { open_files: Some(most), ..self }
     }
 
+    /// With the store at this URL.
+    pub(crate) fn store_at(self, url: &str) -> Launch {
+        Launch { store_url: Some(url.to_owned()), ..self }
+    }
+
     /// With the other one's store.
     pub(crate) fn on_store_of(self, other: &Launch) -> Launch {
         Launch { store: other.store.clone(), directory: other.directory.clone(), ..self }
@@ -118,7 +126,7 @@ impl Launch {
     }
 
     pub(crate) fn store(&self) -> String {
-        format!("sqlite://{}", self.store.display())
+        self.store_url.clone().unwrap_or_else(|| format!("sqlite://{}", self.store.display()))
     }
 
     /// The operator's commands on the same store.
