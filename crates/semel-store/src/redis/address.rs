@@ -100,8 +100,9 @@ impl Address {
             }
             Err(_) => String::new(),
         });
-        let scheme = if self.is_cluster { "redis+cluster" } else { "redis" };
-        format!("{scheme}://{}", hosts.collect::<Vec<_>>().join(","))
+        let plain = if self.nodes[0].starts_with("rediss:") { "rediss" } else { "redis" };
+        let cluster = if self.is_cluster { "+cluster" } else { "" };
+        format!("{plain}{cluster}://{}", hosts.collect::<Vec<_>>().join(","))
     }
 }
 
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(address.shown(), "redis://one:7000/3");
         let address = Address::parse("rediss+cluster://:secret@one:7000,two:7001").unwrap();
         assert_eq!(address.nodes, ["rediss://:secret@one:7000/", "rediss://:secret@two:7001/"]);
-        assert_eq!(address.shown(), "redis+cluster://one:7000,two:7001");
+        assert_eq!(address.shown(), "rediss+cluster://one:7000,two:7001");
         assert_eq!(Address::parse("redis://h").unwrap().parameters, Parameters::default());
     }
 

@@ -177,15 +177,19 @@ impl RedisStore {
         let mut places: Vec<(Vec<u8>, Bucket)> = of_buckets.into_iter().flatten().collect();
         places.retain(|(id, _)| id.starts_with(prefix) && after.as_ref().is_none_or(|after| id > after));
         places.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        let mut found = Vec::new();
-        for (id, bucket) in places {
-            if found.len() >= limit {
-                break;
+        let (mut found, mut rest) = (Vec::new(), places.as_slice());
+        while let Some((_, bucket)) = rest.first().filter(|_| found.len() < limit) {
+            let together = rest.iter().take(PAGE).take_while(|(_, other)| other == bucket);
+            let ids: Vec<_> = together.map(|(id, _)| id.clone()).collect();
+            let (now, records) = self.read(*bucket, &ids).await?;
+            rest = &rest[records.len().clamp(1, ids.len())..];
+            for (id, record) in ids.into_iter().zip(records) {
+                let Some(record) = record else { continue };
+                found
+                    .extend(entry(&record, &id, Cursor(id.clone()), now)?.filter(|entry| filter.fits(entry)));
             }
-            let (now, mut records) = self.read(bucket, std::slice::from_ref(&id)).await?;
-            let Some(record) = records.pop().flatten() else { continue };
-            found.extend(entry(&record, &id, Cursor(id.clone()), now)?.filter(|entry| filter.fits(entry)));
         }
+        found.truncate(limit);
         Ok(found)
     }
 

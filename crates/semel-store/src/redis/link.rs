@@ -127,12 +127,10 @@ impl Link {
             Target::Server(server) => {
                 let (number, mut connection) = server.connection(self.busy_for).await?;
                 let answered = match wait {
-                    0 => connection.req_packed_command(command).await,
-                    wait => return replicated(&mut connection, command, wait).await,
+                    0 => answered(&mut connection, command).await,
+                    wait => replicated(&mut connection, command, wait).await,
                 };
-                answered
-                    .and_then(Value::extract_error)
-                    .map_err(|error| server.failed(number, error, self.busy_for))
+                answered.map_err(|failure| server.failed(number, failure, self.busy_for))
             }
             Target::Cluster(connection) => {
                 let answered = connection.clone().req_packed_command(command).await;
@@ -232,7 +230,9 @@ impl Server {
         }
     }
 
-    fn failed(&self, number: u64, error: RedisError, busy_for: Duration) -> Failure {
+    /// Leaves the connection if it is of no more use.
+    fn failed(&self, number: u64, failure: Failure, busy_for: Duration) -> Failure {
+        let Failure::Sent(error) = failure else { return failure };
         if is_spoilt(&error) {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
             if current.number == number {
@@ -241,6 +241,11 @@ impl Server {
         }
         silent(error, busy_for, Failure::Sent)
     }
+}
+
+async fn answered(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, Failure> {
+    let answered = connection.req_packed_command(command).await;
+    answered.and_then(Value::extract_error).map_err(Failure::Sent)
 }
 
 /// The command, and behind it on the same connection the wait for the replicas: that counts what this connection wrote.

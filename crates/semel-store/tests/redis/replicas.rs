@@ -2,7 +2,7 @@
 
 use semel::testing::sample::{complete, name, run};
 use semel::{Store, StoreError};
-use semel_testbed::Redis;
+use semel_testbed::{Fault, Proxy, Redis};
 
 use super::{PATIENT, acquire, control, open, open_within, tell};
 
@@ -54,6 +54,19 @@ async fn a_repetition_over_a_new_connection_waits_too() {
     let perhaps = fresh.settle(&lease, &complete("done")).await;
     replica.resume();
     assert!(matches!(perhaps, Err(StoreError::Indeterminate(_))), "{perhaps:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_on_the_way_from_both_is_asked_for_again() {
+    let (primary, _replica) = pair().await;
+    let proxy = Proxy::before(primary.addr());
+    let store = open(&format!("{}?wait=1", primary.url_at(proxy.addr()))).await;
+    acquire(&store, &run("known", 1)).await;
+    let armed = proxy.arm_on(Fault::CutAfterAnswer, "k1");
+    let lost = store.claim(&run("k1", 1)).await;
+    assert!(matches!(lost, Err(StoreError::Indeterminate(_))), "{lost:?}");
+    armed.happened().await;
+    assert_eq!(acquire(&store, &run("k1", 1)).await.attempts, 1);
 }
 
 #[tokio::test]
