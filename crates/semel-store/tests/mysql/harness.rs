@@ -54,7 +54,7 @@ impl Server {
     async fn fresh(&self) -> Arc<MysqlStore> {
         let mut opened = self.opened.lock().await;
         if self.is_reused
-            && let Some(opened) = opened.as_mut()
+            && let Some(opened) = opened.last_mut()
         {
             let connection = opened.connection().await;
             connection.query_drop("DELETE FROM semel_history").await.expect("an empty table");
