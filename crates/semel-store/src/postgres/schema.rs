@@ -40,10 +40,14 @@ const CREATE_SCHEMA: &str = "CREATE SCHEMA semel";
 const CREATE_MIGRATIONS: &str = "CREATE TABLE semel.migrations (\
      number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
 
-/// One statement, so one snapshot: another process may be migrating right now.
-const LOOK: &str = "SELECT to_regnamespace('semel') IS NOT NULL, to_regclass('semel.migrations') IS NOT NULL, \
-     to_regclass('semel.records') IS NOT NULL, pg_is_in_recovery(), current_setting('server_encoding'), \
-     current_setting('fsync') = 'off' OR current_setting('synchronous_commit') = 'off'";
+/// One statement, so one snapshot: another process may be migrating right now. From the catalogue's tables:
+/// `to_regclass` would answer from the session's memory, which waiting for the lock does not refresh.
+const LOOK: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'semel'), \
+     EXISTS (SELECT FROM pg_class WHERE relname = 'migrations' AND relnamespace = there.oid), \
+     EXISTS (SELECT FROM pg_class WHERE relname = 'records' AND relnamespace = there.oid), \
+     pg_is_in_recovery(), current_setting('server_encoding'), \
+     current_setting('fsync') = 'off' OR current_setting('synchronous_commit') = 'off' \
+     FROM (SELECT max(oid::text::bigint)::oid AS oid FROM pg_namespace WHERE nspname = 'semel') AS there";
 
 /// The schema of one database.
 pub(super) struct Schema {

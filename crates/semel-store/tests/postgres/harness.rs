@@ -79,7 +79,8 @@ pub(crate) async fn opened(database: Database, mode: Mode) -> Opened {
 
 /// A store, whose schema is made if need be.
 pub(crate) async fn open(url: &str) -> Arc<PostgresStore> {
-    let options = Options { migrate: true, ..Options::default() };
+    // A machine that is busy with many tests takes its time.
+    let options = Options { migrate: true, busy_for: Duration::from_secs(60), ..Options::default() };
     Arc::new(PostgresStore::open(url, &options).await.unwrap_or_else(|error| panic!("{error}")))
 }
 

@@ -54,7 +54,7 @@ CREATE TABLE semel.records (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 -- Only what runs, is unknown or is dead: as many rows as there are open operations, at any size of the table.
-CREATE INDEX records_open ON semel.records (open_at, key, scope) WHERE open_at IS NOT NULL;
+CREATE INDEX records_open ON semel.records (open_at) WHERE open_at IS NOT NULL;
 
 -- When there is something to free next. What is kept for ever is not in it.
 CREATE INDEX records_sweep ON semel.records
