@@ -10,6 +10,8 @@
 //!    mismatch, in flight and the like are the answer as of that snapshot, which holds everything acknowledged
 //!    before. If the rule wants to write, the answer is thrown away and the writer decides anew. So outcomes are
 //!    replayed on a full disk, and while another process holds the write lock.
+//!    What a snapshot said of a completed record is remembered, within a bound, and the next replay of it reads no file:
+//!    see `sqlite/replays.rs`.
 //!    Where the look-ups before it found nothing, a claim goes straight to the writer. What changes nothing is answered
 //!    there with the batch under way, and from a snapshot while another process holds the lock; a claim that the writer
 //!    fails is looked up after all; and a writer that is behind, or has been at one batch for long, is passed by.
@@ -29,6 +31,8 @@
 //!
 //! - What is unsettled is looked for among all that runs: as many rows as there are open claims.
 //! - A claim that went straight to the writer waits for the commit under way, however long the disk takes over it.
+//! - A completed row that somebody changes or deletes by hand is replayed as it was, where it is remembered, until the
+//!   program starts again.
 //! - A claim's look-up runs on the caller's thread: some microseconds, but one wait for the disk per page that
 //!   is not in memory.
 //! - SQLite's pages carry no checksums. A page that is torn or garbage is noticed by its structure; a flipped bit
@@ -45,6 +49,7 @@ mod error;
 mod file;
 mod history;
 mod readers;
+mod replays;
 mod rows;
 mod schema;
 mod sweep;
@@ -67,6 +72,7 @@ use crate::{ConnectError, Options};
 use error::{Failure, Step};
 use file::File;
 use readers::{LookUps, Readers};
+use replays::Replays;
 pub use schema::SqliteMigrations;
 pub use transaction::{Handle, Run, Whole, once, once_as};
 use writer::Writer;
@@ -77,6 +83,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     readers: Readers,
     look_ups: LookUps,
+    replays: Replays,
     browser: Arc<Mutex<rusqlite::Connection>>,
     writer: Writer,
     sweeping: tokio::sync::Mutex<()>,
@@ -97,6 +104,7 @@ impl SqliteStore {
             clock: Arc::clone(&options.clock),
             readers: Readers::open(&file)?,
             look_ups: LookUps::default(),
+            replays: Replays::default(),
             browser: Arc::new(Mutex::new(file.reader(file.busy_for())?)),
             writer: Writer::start(file.clone(), writing, Arc::clone(&options.clock))?,
             sweeping: tokio::sync::Mutex::new(()),
@@ -106,7 +114,13 @@ impl SqliteStore {
 
     /// The answer as of a snapshot; `None` if the rule wants to write.
     fn glance(&self, request: &ClaimRequest) -> rusqlite::Result<Option<Claim>> {
-        self.readers.with(|reader| verbs::glance(reader, request, self.clock.as_ref()))
+        let glanced = self.readers.with(|reader| verbs::glance(reader, request, self.clock.as_ref()))?;
+        Ok(glanced.map(|(answer, record)| {
+            if let Some(record) = record {
+                self.replays.remember(request, record);
+            }
+            answer
+        }))
     }
 
     /// Lists on a thread that may wait: a listing reads many rows. It has a connection of its own, so that it
@@ -127,6 +141,9 @@ impl SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        if let Some(answer) = self.replays.answer(request, self.clock.now()) {
+            return Ok(answer);
+        }
         let is_looked_up = self.look_ups.are_worth_it() || !self.writer.is_prompt();
         if is_looked_up {
             // A reader's error decides nothing: the writer meets it too, or does not.

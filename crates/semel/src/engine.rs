@@ -28,6 +28,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,12 @@ pub use resolve::Resolved;
 
 /// Runs operations at most as often as their policy allows. Clones share everything.
 #[derive(Clone)]
-pub struct Engine {
+pub struct Engine(Arc<Parts>);
+
+/// What an engine is. Behind one pointer, because every request clones its engine more than once: each part would be
+/// counted up and down by all threads at the same time, and the tokens even under a lock.
+#[derive(Clone)]
+pub struct Parts {
     store: Arc<dyn Store>,
     entropy: Entropy,
     /// Whom its attempts name.
@@ -196,7 +202,7 @@ impl Engine {
     /// An engine over a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, entropy: Entropy) -> Engine {
-        Engine {
+        Engine(Arc::new(Parts {
             store,
             entropy,
             instance: None,
@@ -212,31 +218,39 @@ impl Engine {
             spikes: Arc::default(),
             stopping: CancellationToken::new(),
             parking: CancellationToken::new(),
-        }
+        }))
     }
 
     /// The same engine, whose attempts name this instance: a person who looks at a record sees who claimed it last.
     #[must_use]
     pub fn with_instance(self, instance: Instance) -> Engine {
-        Engine { instance: Some(instance), ..self }
+        self.with(|parts| parts.instance = Some(instance))
     }
 
     /// The same engine, which writes down how attempts end: see [`history`](crate::history).
     #[must_use]
     pub fn with_history(self, history: Arc<dyn History>) -> Engine {
-        Engine { history: Some(history), ..self }
+        self.with(|parts| parts.history = Some(history))
     }
 
     /// The same engine with other bounds on the store's calls.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Engine {
-        Engine { patience, ..self }
+        self.with(|parts| parts.patience = patience)
     }
 
     /// The same engine with other bounds on what goes on at once.
     #[must_use]
     pub fn with_bounds(self, bounds: Bounds) -> Engine {
-        Engine { scopes: Scopes::new(bounds), waiters: wait::places(bounds), ..self }
+        self.with(|parts| {
+            parts.scopes = Scopes::new(bounds);
+            parts.waiters = wait::places(bounds);
+        })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Parts)) -> Engine {
+        change(Arc::make_mut(&mut self.0));
+        self
     }
 
     /// Runs the operation, or says why not.
@@ -382,7 +396,21 @@ impl Engine {
     }
 }
 
+impl Deref for Engine {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
 impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
             .field("store", &self.store)

@@ -23,9 +23,12 @@ use crate::config::{Config, Contract, RouteConfig};
 
 /// Sends each request on, once, to the service of its route.
 #[derive(Debug, Clone)]
-pub struct Forward {
+pub struct Forward(Arc<Targets>);
+
+#[derive(Debug)]
+struct Targets {
     otherwise: Target,
-    routes: Arc<HashMap<Arc<str>, Target>>,
+    routes: HashMap<Arc<str>, Target>,
     traces: Traces,
 }
 
@@ -99,12 +102,12 @@ impl Forward {
         let otherwise = target(&config.otherwise, "otherwise".into());
         let of_route = |route: &RouteConfig| (route.name(), target(&route.contract, route.name()));
         let routes = config.routes.iter().map(of_route).collect();
-        Forward { otherwise, routes: Arc::new(routes), traces }
+        Forward(Arc::new(Targets { otherwise, routes, traces }))
     }
 
     fn target(&self, request: &Request<Body>) -> &Target {
         let name = request.extensions().get::<RouteName>();
-        name.and_then(|name| self.routes.get(&name.0)).unwrap_or(&self.otherwise)
+        name.and_then(|name| self.0.routes.get(&name.0)).unwrap_or(&self.0.otherwise)
     }
 
     async fn send(self, mut request: Request<Body>) -> Result<Response<Arriving>, BoxError> {
@@ -116,7 +119,7 @@ impl Forward {
         }
         let asked_to_switch = request.headers().contains_key(header::UPGRADE);
         let begun = Instant::now();
-        let span = self.traces.calls(&mut request);
+        let span = self.0.traces.calls(&mut request);
         let sent = if is_guarded {
             Ok(target.connections.send(request).await)
         } else {

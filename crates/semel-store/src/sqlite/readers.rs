@@ -18,7 +18,13 @@ const BUSY_FOR: Duration = Duration::from_millis(10);
 
 pub(super) struct Readers {
     pool: Box<[Mutex<Connection>]>,
-    next: AtomicUsize,
+}
+
+/// Threads that have looked something up, counted to give each a connection of its own.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Readers {
@@ -26,17 +32,17 @@ impl Readers {
     pub(super) fn open(file: &File) -> Result<Readers, Failure> {
         let count = thread::available_parallelism().map_or(1, |count| count.get().min(READERS_MAX));
         let pool = (0..count).map(|_| file.reader(BUSY_FOR).map(Mutex::new)).collect::<Result<_, _>>()?;
-        Ok(Readers { pool, next: AtomicUsize::new(0) })
+        Ok(Readers { pool })
     }
 
-    /// Reads on a connection that is free; where none is, waits for one, which is a wait for one look-up. A look-up
-    /// holds no half-made state, so a panic in one leaves a sound connection behind.
+    /// Reads on this thread's connection, whose pages are in its processor's cache; on another one that is free while
+    /// somebody else has it; where none is, waits for it, which is a wait for one look-up. A look-up holds no half-made
+    /// state, so a panic in one leaves a sound connection behind.
     pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> T) -> T {
-        let free = self.pool.iter().find_map(|reader| reader.try_lock().ok());
-        let reader = free.unwrap_or_else(|| {
-            let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.pool.len();
-            self.pool[turn].lock().unwrap_or_else(PoisonError::into_inner)
-        });
+        let own = NUMBER.with(|number| *number) % self.pool.len();
+        let (before, from) = self.pool.split_at(own);
+        let free = from.iter().chain(before).find_map(|reader| reader.try_lock().ok());
+        let reader = free.unwrap_or_else(|| self.pool[own].lock().unwrap_or_else(PoisonError::into_inner));
         read(&reader)
     }
 }
@@ -64,7 +70,10 @@ impl LookUps {
     }
 
     pub(super) fn found(&self) {
-        self.misses.store(0, Ordering::Relaxed);
+        // Written only where it changes, since all threads read it.
+        if self.misses.load(Ordering::Relaxed) != 0 {
+            self.misses.store(0, Ordering::Relaxed);
+        }
     }
 
     /// As after so many misses.

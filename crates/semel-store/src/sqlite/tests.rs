@@ -13,6 +13,7 @@ use crate::sqlite::writer::Verb;
 mod batches;
 mod migrated;
 mod plans;
+mod replays;
 mod round_trip;
 mod straight;
 mod tables;

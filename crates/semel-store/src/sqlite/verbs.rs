@@ -6,21 +6,22 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
-use semel::record::{self, Unfit};
+use semel::record::{self, Record, Unfit};
 use semel::{Claim, ClaimRequest, Clock, Lease, Settlement};
 
 use super::rows::{self, Rows};
 use super::writer::Verb;
 
-/// The answer to a claim that changes nothing, as of one snapshot; `None` if the rule wants to write.
+/// The answer to a claim that changes nothing, as of one snapshot, and the record that it is made of; `None` if the
+/// rule wants to write.
 pub(super) fn glance(
     reader: &Connection,
     request: &ClaimRequest,
     clock: &dyn Clock,
-) -> rusqlite::Result<Option<Claim>> {
-    let stored = rows::load(reader, &request.scope, &request.key)?;
-    let (write, answer) = record::claim(stored.as_ref().map(|stored| &stored.record), request, clock.now());
-    Ok(write.is_none().then_some(answer))
+) -> rusqlite::Result<Option<(Claim, Option<Record>)>> {
+    let record = rows::load(reader, &request.scope, &request.key)?.map(|stored| stored.record);
+    let (write, answer) = record::claim(record.as_ref(), request, clock.now());
+    Ok(write.is_none().then_some((answer, record)))
 }
 
 impl Verb for ClaimRequest {
@@ -36,7 +37,7 @@ impl Verb for ClaimRequest {
     }
 
     fn glance(&self, reader: &Connection, clock: &dyn Clock) -> rusqlite::Result<Option<Claim>> {
-        glance(reader, self, clock)
+        Ok(glance(reader, self, clock)?.map(|(answer, _)| answer))
     }
 }
 
