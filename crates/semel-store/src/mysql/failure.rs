@@ -174,16 +174,16 @@ const ENDING: [u16; 10] = [1047, 1053, 1243, 1290, 1317, 1792, 1836, 1927, 3159,
 
 fn class(code: u16) -> Class {
     match code {
-        // Deadlock, lock wait; too many connections, of all or of one user, too many statements.
-        1213 | 1205 | 1040 | 1203 | 1226 | 1461 => Class::Transient,
+        // Deadlock, lock wait, another one's row; too many connections, of all or of one user, too many statements.
+        1213 | 1205 | 1062 | 1040 | 1203 | 1226 | 1461 => Class::Transient,
         // Read-only, as a server is after a fail-over, or a node that has not joined.
         1290 | 1792 | 1836 | 1047 => Class::Transient,
         // Refused before it was begun: an unknown statement, tables that changed, an idle connection.
         1243 | 1615 | 4031 => Class::Transient,
         // Access, no database, no table, no column, syntax, blocked host, binary log of statements, full disk, a
-        // duplicate key, a statement too long for the packet or for its time.
+        // statement too long for the packet or for its time.
         1044 | 1045 | 1698 | 1049 | 1054 | 1064 | 1129 | 1130 | 1142 | 1143 | 1146 | 1665 | 1021 | 1114
-        | 1062 | 1153 | 1969 | 3024 => Class::NotWritten,
+        | 1153 | 1969 | 3024 => Class::NotWritten,
         // Not a value for its column.
         1048 | 1118 | 1264 | 1292 | 1364 | 1366 | 1406 | 1690 | 3819 | 4025 => Class::Refused,
         _ => Class::Other,
@@ -251,7 +251,7 @@ mod tests {
             (Step::Connect, 1040, Kind::Unavailable, true),
             (Step::Connect, 1045, Kind::Unavailable, false),
             (Step::Connect, 1049, Kind::Unavailable, false),
-            (Step::Commit, 1062, Kind::Unavailable, false),
+            (Step::Commit, 1062, Kind::Unavailable, true),
             (Step::Commit, 1406, Kind::Refused, false),
             (Step::Read, 1406, Kind::Refused, false),
             // A commit that failed for a reason that says nothing of it.
