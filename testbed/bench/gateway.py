@@ -203,6 +203,9 @@ def by_size(options, place):
     """Fresh keys beside ten thousand and beside so many others of the same scope, of which callers without an
     Authorization are. The small file is a new copy each time, or it would not stay small."""
     small, large = report.keys_in_file(10_000), report.keys_in_file(options.keys)
+    place.file_of(10_000), place.file_of(options.keys)
+    # Or the first turns would wait behind what the filling has left to be written.
+    os.sync()
 
     def with_few():
         copy = shutil.copy(place.file_of(10_000), place.stores / "few.db")
