@@ -38,6 +38,7 @@ mod claims;
 mod ends;
 mod failure;
 mod history;
+mod in_transaction;
 mod job;
 mod link;
 mod rows;
@@ -59,6 +60,9 @@ use tokio::time::Instant;
 
 use crate::{ConnectError, Connected, Migrate, Options};
 use address::Address;
+#[cfg(feature = "sqlx-mysql")]
+pub use in_transaction::SqlxPool;
+pub use in_transaction::{Handle, In, Pool, once};
 use job::{Answer, Verb};
 use link::Link;
 pub use schema::MysqlMigrations;

@@ -30,6 +30,7 @@ mod call;
 mod error;
 mod functions;
 mod history;
+mod in_transaction;
 mod lanes;
 mod link;
 mod reader;
@@ -52,6 +53,9 @@ use semel::{
 use crate::{ConnectError, Connected, Migrate, Options};
 use address::Address;
 use call::{Answer, Ending, Verb};
+pub use in_transaction::{Begun, Clients, Handle, In, once};
+#[cfg(feature = "sqlx-postgres")]
+pub use in_transaction::Pool;
 use lanes::Lanes;
 use reader::Reader;
 use schema::Schema;

@@ -23,11 +23,13 @@ const FUNCTIONS: Migration = Migration {
     sql: include_str!("../migrations/postgres/0002_functions.sql"),
 };
 
+const ONCE: Migration =
+    Migration { number: 3, name: "once", sql: include_str!("../migrations/postgres/0003_once.sql") };
 
-const MIGRATIONS: [Migration; 2] = [RECORDS, FUNCTIONS];
+const MIGRATIONS: [Migration; 3] = [RECORDS, FUNCTIONS, ONCE];
 
 /// Those that only make functions: passed over with `functions=off`.
-const ONLY_FUNCTIONS: [u32; 1] = [2];
+const ONLY_FUNCTIONS: [u32; 2] = [2, 3];
 
 /// The highest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
