@@ -4,11 +4,6 @@
 
 mod support;
 
-#[cfg(feature = "tls")]
-#[path = "transport/certificates.rs"]
-#[allow(dead_code, reason = "another test uses all of it")]
-mod certificates;
-
 use std::process::Output;
 
 use semel_testbed::{Redis, Settings};
@@ -73,38 +68,4 @@ fn c34_a_parameter_that_is_misspelt_does_not_start_and_shows_no_password() {
     assert!(said.contains("did you mean allow_loss?") && !said.contains("secret"), "{said}");
     let said = refusal("redis://me:secret@127.0.0.1:1/0", &[], 1);
     assert!(said.contains("127.0.0.1:1") && !said.contains("secret"), "{said}");
-}
-
-/// TLS is verified: the authority, and the name.
-#[cfg(feature = "tls")]
-#[test]
-fn a_redis_behind_tls_is_asked_for_its_certificate() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let [ours, others] = ["ours", "others"].map(|name| {
-        let of = directory.path().join(name);
-        std::fs::create_dir(&of).expect("a directory");
-        let authority = certificates::Authority::new(name);
-        let file = authority.file(&of).display().to_string();
-        (authority, file, of)
-    });
-    let [_, certificate, _, key] = ours.0.issue(&["localhost"]).args(&ours.2);
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-    let settings = Settings::fast()
-        .set("tls-port", &port.to_string())
-        .set("tls-cert-file", &certificate)
-        .set("tls-key-file", &key)
-        .set("tls-ca-cert-file", &ours.1)
-        .set("tls-auth-clients", "no");
-    let _server = server(settings);
-    let keys = |host: &str, ca: &str| {
-        let store = format!("rediss://{host}:{port}/0?ca={ca}");
-        let output = semel().args(["keys", "--store", &store]).output().expect("the program starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
-    assert_eq!(keys("localhost", &ours.1).0, Some(0));
-    for (host, ca) in [("localhost", &others.1), ("127.0.0.1", &ours.1)] {
-        let (code, said) = keys(host, ca);
-        assert!(code == Some(1) && said.contains("certificate"), "{said}");
-    }
 }
