@@ -78,7 +78,8 @@ fn prepare(home: &Home, address: SocketAddr, settings: &Settings) -> Command {
     install
         .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
         .arg(format!("--datadir={}", data.display()));
-    run(&mut install);
+    // A server that starts removes what it takes for leftovers of its own from its folder for temporary files.
+    run(install.env("TMPDIR", home.path()));
     // Run at each start, before the port is open.
     let users = home.write(
         "users.sql",
@@ -89,7 +90,7 @@ fn prepare(home: &Home, address: SocketAddr, settings: &Settings) -> Command {
         ),
     );
     let mut command = command_as(KIND.user, &find("mariadbd", PACKAGE));
-    command.arg("--no-defaults");
+    command.arg("--no-defaults").env("TMPDIR", home.path());
     let mut set = |name: &str, value: &str| {
         command.arg(format!("--{name}={value}"));
     };
