@@ -230,7 +230,7 @@ fn a_file_that_no_gateway_starts_with_is_refused_in_the_gateways_words() {
             "route /a: in-flight can be",
         ),
         (format!("{UPSTREAM}store = \"semel.db\""), "--store"),
-        (format!("{UPSTREAM}store = \"postgres://127.0.0.1/x\""), "postgres"),
+        (format!("{UPSTREAM}store = \"postgres://127.0.0.1/x?functionss=off\""), "functions"),
     ] {
         let file = File::new(&text);
         let checked = file.check(&[]);
