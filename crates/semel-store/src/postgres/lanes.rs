@@ -106,6 +106,10 @@ impl Lane {
 
     /// Makes a batch, and what of it failed by itself once more, alone.
     async fn serve(&mut self, batch: Vec<Call>) {
+        let batch = self.in_time(batch);
+        if batch.is_empty() {
+            return;
+        }
         let oldest = batch.iter().map(|call| call.since).min().unwrap_or_else(Instant::now);
         let is_alone = batch.len() == 1;
         let answers = self.attempt(&batch, oldest + self.busy_for).await;
@@ -120,6 +124,17 @@ impl Lane {
                 answer => call.answer(answer),
             }
         }
+    }
+
+    /// Those whose turn came in time; the others are told that they were not sent.
+    fn in_time(&self, batch: Vec<Call>) -> Vec<Call> {
+        let now = Instant::now();
+        let (late, batch): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|call| call.since + self.busy_for < now);
+        for call in late {
+            call.answer(Err(Failure::said(Kind::Unavailable, "the call waited too long for its turn")));
+        }
+        batch
     }
 
     async fn alone(&mut self, call: &Call) -> Result<Answer, Failure> {
