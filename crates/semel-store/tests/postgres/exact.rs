@@ -11,7 +11,7 @@ use super::{acquire, answer};
 const NAMES: [&str; 9] = ["k", "K", "k ", "é", "e\u{301}", "e", "ß", "ss", "-k"];
 
 #[tokio::test]
-async fn c96_keys_are_exact_under_every_collation() {
+async fn keys_are_exact_under_every_collation() {
     let server = Postgres::start().await;
     let database = server.database().await;
     for (name, how) in [
