@@ -111,7 +111,7 @@ impl SmallDisk {
     ///
     /// # Panics
     ///
-    /// When this process may not mount: the test needs root, or a user namespace (`unshare -rm`).
+    /// When this process may not mount: the test needs root.
     pub async fn of_megabytes(size: u32) -> SmallDisk {
         crate::blocking(move || {
             let home = Home::new("disk", None, None, "KILL");
@@ -122,7 +122,7 @@ impl SmallDisk {
             let output = program::output(&mut mount);
             assert!(
                 output.status.success(),
-                "a small disk could not be mounted ({}): run this test as root, or under `unshare -rm`",
+                "a small disk could not be mounted ({}): run this test as root",
                 String::from_utf8_lossy(&output.stderr).trim()
             );
             SmallDisk { home }

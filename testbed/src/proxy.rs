@@ -12,7 +12,7 @@
 
 mod connection;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -166,7 +166,9 @@ impl Proxy {
     ///
     /// When there is no port.
     pub fn before(target: SocketAddr) -> Proxy {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        // Not one that the kernel gives to clients: it is listened on again after a while without.
+        let bind = |_| std::net::TcpListener::bind(crate::server::free_address()).ok();
+        let listener = (0..100).find_map(bind).expect("a port");
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
             target: Mutex::new(target),

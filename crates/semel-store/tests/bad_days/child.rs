@@ -59,6 +59,12 @@ impl Process {
         self.child.stdin.as_mut().expect("its input").write_all(b"go\n").expect("it listens");
     }
 
+    /// Waits for its end.
+    pub(crate) fn ends(mut self) {
+        while self.lines.next().is_some() {}
+        assert!(self.child.wait().expect("it is a child").success());
+    }
+
     /// Stops it where it is, or lets it run again.
     pub(crate) fn signal(&self, signal: &str) {
         let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status();
