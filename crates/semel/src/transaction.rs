@@ -87,7 +87,6 @@ pub trait InTransaction: Send {
 
 /// What the claim decided. Every answer but [`Once::Run`] gives the transaction back, as it was.
 #[must_use = "the operation may run, or must not: match on it"]
-#[derive(Debug)]
 pub enum Once<R, T> {
     /// Run it, in this transaction, and complete.
     Run(R),
@@ -150,6 +149,27 @@ pub enum Once<R, T> {
         /// The caller's transaction.
         tx: T,
     },
+}
+
+/// Without the transaction: not every driver's can be shown.
+impl<R, T> fmt::Debug for Once<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut once = f.debug_struct(self.name());
+        match self {
+            Once::Replay { outcome, age, attempts, .. } => {
+                once.field("outcome", outcome).field("age", age).field("attempts", attempts)
+            }
+            Once::InFlight { retry_after, age, .. } => {
+                once.field("retry_after", retry_after).field("age", age)
+            }
+            Once::Unknown { fence, cause, age, .. } | Once::Dead { fence, cause, age, .. } => {
+                once.field("fence", fence).field("cause", cause).field("age", age)
+            }
+            Once::Forgotten { age, .. } => once.field("age", age),
+            Once::Run(_) | Once::Mismatch { .. } | Once::OutOfAge { .. } => &mut once,
+        };
+        once.finish_non_exhaustive()
+    }
 }
 
 /// A call within a transaction that failed, by what the caller must do next. Nothing of the transaction has happened

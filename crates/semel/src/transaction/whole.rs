@@ -346,16 +346,18 @@ impl<R, T> Once<R, T> {
         self.map(|_| unreachable!("what runs was taken out before"), drop)
     }
 
-    fn name(&self) -> &'static str {
+    /// Its name, for people and logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         match self {
-            Once::Run(_) => "run",
-            Once::Replay { .. } => "replay",
-            Once::InFlight { .. } => "in flight",
-            Once::Mismatch { .. } => "another request's",
-            Once::Unknown { .. } => "unknown",
-            Once::Dead { .. } => "dead",
-            Once::Forgotten { .. } => "forgotten",
-            Once::OutOfAge { .. } => "out of age",
+            Once::Run(_) => "Run",
+            Once::Replay { .. } => "Replay",
+            Once::InFlight { .. } => "InFlight",
+            Once::Mismatch { .. } => "Mismatch",
+            Once::Unknown { .. } => "Unknown",
+            Once::Dead { .. } => "Dead",
+            Once::Forgotten { .. } => "Forgotten",
+            Once::OutOfAge { .. } => "OutOfAge",
         }
     }
 }
