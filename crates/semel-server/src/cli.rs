@@ -256,9 +256,33 @@ pub struct Migrate {
     /// The store.
     #[command(flatten)]
     pub place: Where,
-    /// Print the SQL and change nothing
-    #[arg(long)]
-    pub print: bool,
+    /// Print the SQL and change nothing: the store's, or that of a database, which needs no server then
+    #[arg(long, value_name = "DATABASE", num_args = 0..=1)]
+    pub print: Option<Option<Database>>,
+}
+
+/// A database that has a schema to print.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Database {
+    /// PostgreSQL, with the functions that any language calls.
+    Postgres,
+    /// MySQL and MariaDB.
+    #[value(alias = "mariadb")]
+    Mysql,
+    /// SQLite.
+    Sqlite,
+}
+
+impl Database {
+    /// The URL of such a store: its schema is the same wherever it lies.
+    #[must_use]
+    pub fn url(self) -> &'static str {
+        match self {
+            Database::Postgres => "postgres://localhost",
+            Database::Mysql => "mysql://localhost/semel",
+            Database::Sqlite => "sqlite://semel.db",
+        }
+    }
 }
 
 /// `semel demo`.

@@ -86,8 +86,12 @@ pub async fn sweep(args: Sweep) -> Result<(), Failure> {
 
 /// `semel migrate`.
 pub async fn migrate(args: Migrate) -> Result<(), Failure> {
-    let schema = semel_store::migrations(&url(&args.place)?).map_err(Failure::from)?;
-    if args.print {
+    let url = match args.print {
+        Some(Some(database)) => database.url().to_owned(),
+        _ => url(&args.place)?,
+    };
+    let schema = semel_store::migrations(&url).map_err(Failure::from)?;
+    if args.print.is_some() {
         return say(format_args!("{}", schema.print().trim_end()));
     }
     let applied = schema.migrate().await.map_err(Failure::from)?;

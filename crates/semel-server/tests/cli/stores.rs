@@ -49,6 +49,16 @@ fn what_migrate_prints_makes_the_schema_by_hand() {
 }
 
 #[test]
+fn migrate_prints_the_schema_of_a_database_by_its_name() {
+    let printed = |name| run(&["migrate", "--print", name]).out;
+    assert!(printed("postgres").contains("CREATE FUNCTION semel.claim("), "{}", printed("postgres"));
+    assert!(printed("mysql").contains("CREATE TABLE"), "{}", printed("mysql"));
+    assert_eq!(printed("mariadb"), printed("mysql"));
+    assert_eq!(printed("sqlite"), run(&["migrate", "--print"]).out);
+    assert!(run(&["migrate", "--print", "postgre"]).error(2).contains("postgres"), "the nearest name");
+}
+
+#[test]
 fn a_newer_schema_is_refused_and_left_alone() {
     let file = migrated();
     let connection = Connection::open(&file.1).unwrap();
