@@ -73,6 +73,9 @@ impl Grave {
     pub const ATTEMPTS: &'static str = "semel-attempts";
     /// The header with what the attempts said, one a line.
     pub const HISTORY: &'static str = "semel-history";
+    /// The header with the subject of a message that goes by a queue's name. It is no part of a grave: whoever receives
+    /// the message reads its subject there.
+    pub const SUBJECT: &'static str = "semel-subject";
     /// All of them: what a redrive takes off again.
     pub const HEADERS: [&'static str; 8] = [
         Grave::REASON,

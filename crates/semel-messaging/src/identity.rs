@@ -64,6 +64,8 @@ pub(crate) struct Naming {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) scope: Scope,
+    /// Of the record in the handler's transaction, which may be in the same store.
+    pub(crate) inbox: Scope,
     pub(crate) key: Key,
     pub(crate) fingerprint: Fingerprint,
 }
@@ -78,7 +80,7 @@ pub(crate) struct Unnamed {
 impl Naming {
     pub(crate) fn name(&self, delivery: &Delivery) -> Result<Name, Unnamed> {
         let message = &delivery.message;
-        let scope = self.scope(message)?;
+        let (scope, inbox) = (self.scope("message", message)?, self.scope("inbox", message)?);
         let by_fields = matches!(self.id, Id::Fields(_));
         let (key, says_all) = match self.id(delivery)? {
             Some(key) => (key, by_fields),
@@ -86,19 +88,19 @@ impl Naming {
         };
         let builder = Fingerprint::builder(Algorithm::EXACT).part(b"message");
         let body = (!says_all).then_some(message.body.as_ref());
-        Ok(Name { scope, key, fingerprint: builder.optional(body).finish() })
+        Ok(Name { scope, inbox, key, fingerprint: builder.optional(body).finish() })
     }
 
-    fn scope(&self, message: &Message) -> Result<Scope, Unnamed> {
-        let Some(field) = &self.source else { return self.scope_named(None) };
+    fn scope(&self, surface: &str, message: &Message) -> Result<Scope, Unnamed> {
+        let Some(field) = &self.source else { return self.scope_named(surface, None) };
         match field.of(message) {
-            Some(source) => self.scope_named(Some(&source)),
+            Some(source) => self.scope_named(surface, Some(&source)),
             None => Err(missing(format!("it has no source ({field:?})"))),
         }
     }
 
-    fn scope_named(&self, source: Option<&str>) -> Result<Scope, Unnamed> {
-        let parts = ["message", &self.consumer].into_iter().chain(source);
+    fn scope_named(&self, surface: &str, source: Option<&str>) -> Result<Scope, Unnamed> {
+        let parts = [surface, &self.consumer].into_iter().chain(source);
         Scope::new(parts.collect::<Vec<_>>().join(":")).map_err(|error| malformed("source", &error))
     }
 

@@ -41,9 +41,11 @@ pub mod consumer;
 mod field;
 mod grave;
 mod identity;
+pub mod inbox;
 pub mod memory;
 mod message;
 pub mod observe;
+pub mod redrive;
 pub mod sink;
 pub mod source;
 #[cfg(feature = "testing")]
@@ -53,6 +55,13 @@ pub use consumer::{Builder, Consumer, Drained, Failure, Handler, Retry, Unfit, W
 pub use field::Field;
 pub use grave::{Grave, reason};
 pub use identity::{Id, Missing};
+pub use inbox::Inbox;
 pub use message::{Headers, Message};
+pub use redrive::{DeadLetters, Errand, Fate, RedriveError};
 pub use sink::{SendError, Sent, Sink};
 pub use source::{Abilities, Deadline, Delivery, Later, Order, Receipt, ReceiptError, Source, SourceError};
+
+/// The page for users: its examples compile.
+#[cfg(all(doctest, feature = "amqp"))]
+#[doc = include_str!("../../../docs/consumers.md")]
+struct Page;

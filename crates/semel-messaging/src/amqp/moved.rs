@@ -3,8 +3,10 @@
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
+use crate::grave::Grave;
+
 /// The routing key that the message was published with.
-pub(super) const SUBJECT: &str = "semel-subject";
+pub(super) const SUBJECT: &str = Grave::SUBJECT;
 /// The exchange that it was published to.
 pub(super) const EXCHANGE: &str = "semel-exchange";
 

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use lapin::options::{
     BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions, QueueDeclareOptions,
 };
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Connection, Error};
 use semel::Entropy;
 use semel::retry::Backoff;
@@ -31,6 +31,7 @@ pub struct RabbitSource {
     broker: RabbitMq,
     names: Arc<Names>,
     declare: bool,
+    single_active: bool,
     /// Of the last [`Source::open`]; 0 before.
     held_max: AtomicU16,
     /// One connection at a time.
@@ -38,6 +39,8 @@ pub struct RabbitSource {
     stopped: CancellationToken,
     entropy: Entropy,
 }
+
+const DEAD: &str = ".dead";
 
 /// The queue, and the names that are made of its name.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn dead(&self) -> String {
-        format!("{}.dead", self.queue)
+        format!("{}{DEAD}", self.queue)
     }
 
     pub(super) fn waiting(&self, seconds: u64) -> String {
@@ -89,6 +92,7 @@ impl RabbitSource {
             broker,
             names: Arc::new(Names { queue: name.to_owned() }),
             declare: false,
+            single_active: false,
             held_max: AtomicU16::new(0),
             current: tokio::sync::Mutex::new(None),
             stopped: CancellationToken::new(),
@@ -101,6 +105,13 @@ impl RabbitSource {
     #[must_use]
     pub fn declare(self) -> RabbitSource {
         RabbitSource { declare: true, ..self }
+    }
+
+    /// The same, and the broker delivers to one consumer at a time, the next one when that is gone
+    /// (`x-single-active-consumer`): so lanes keep their order over several processes.
+    #[must_use]
+    pub fn declare_single_active(self) -> RabbitSource {
+        RabbitSource { declare: true, single_active: true, ..self }
     }
 
     async fn connect(&self) -> Result<Current, SourceError> {
@@ -116,10 +127,14 @@ impl RabbitSource {
         let queue = ShortString::from(self.names.queue.as_str());
         let options =
             QueueDeclareOptions { passive: !self.declare, durable: true, ..QueueDeclareOptions::default() };
-        let arguments = if self.declare { quorum([]) } else { FieldTable::default() };
+        let single = self.single_active.then_some(("x-single-active-consumer", AMQPValue::Boolean(true)));
+        let arguments = if self.declare { quorum(single) } else { FieldTable::default() };
         channel.queue_declare(queue.clone(), options, arguments).await?;
         let publisher = Publisher::default();
-        publisher.declare(&connection, &self.names.dead(), []).await?;
+        // Dead letters have none of their own.
+        if !self.names.queue.ends_with(DEAD) {
+            publisher.declare(&connection, &self.names.dead(), []).await?;
+        }
         channel.basic_qos(self.held_max(), BasicQosOptions::default()).await?;
         let consume = (BasicConsumeOptions::default(), FieldTable::default());
         let consumer = channel.basic_consume(queue, "".into(), consume.0, consume.1).await?;
@@ -160,9 +175,7 @@ impl RabbitSource {
         let (body, lost) = (bytes::Bytes::from(data), generation.lost.child_token());
         let message = Arc::new(decode(&routing_key, &properties, body.clone()));
         let before = properties.headers().as_ref().and_then(|table| table.inner().get("x-delivery-count"));
-        let before = before
-            .and_then(lapin::types::AMQPValue::as_long_long_int)
-            .and_then(|count| u32::try_from(count).ok());
+        let before = before.and_then(AMQPValue::as_long_long_int).and_then(|count| u32::try_from(count).ok());
         let receipt = RabbitReceipt {
             generation: generation.clone(),
             lost: lost.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::{Fence, Key, Lease};
+use semel::{Fence, Key, Lease, Operation};
 
 use crate::message::Message;
 
@@ -44,17 +44,21 @@ pub struct Work {
     pub attempt: u32,
     /// An earlier attempt may have taken effect.
     pub doubt: bool,
+    inbox: Operation,
 }
 
 impl Work {
-    pub(super) fn new(message: Arc<Message>, lease: &Lease) -> Work {
-        Work {
-            message,
-            key: lease.key.clone(),
-            fence: lease.fence,
-            attempt: lease.attempts,
-            doubt: lease.doubt,
-        }
+    pub(super) fn new(message: Arc<Message>, lease: &Lease, inbox: Operation) -> Work {
+        let Lease { key, fence, attempts, doubt, .. } = lease.clone();
+        Work { message, key, fence, attempt: attempts, doubt, inbox }
+    }
+
+    /// The operation to run in a transaction of the handler's own, in the scope `inbox:NAME`: for drivers that
+    /// [`Inbox`](crate::Inbox) does not know. It commits the effect and that it is done together; give what it came to
+    /// to [`inbox::settled`](crate::inbox::settled).
+    #[must_use]
+    pub fn in_transaction(&self) -> Operation {
+        self.inbox.clone()
     }
 }
 
@@ -73,6 +77,7 @@ pub(super) enum Kind {
     Transient { after: Option<Duration> },
     Permanent,
     Unknown,
+    NotRun,
 }
 
 impl Failure {
@@ -98,6 +103,13 @@ impl Failure {
     #[must_use]
     pub fn unknown(said: impl fmt::Display) -> Failure {
         Failure { kind: Kind::Unknown, said: said.to_string() }
+    }
+
+    /// Nothing was begun, because something that it needs is away: tried again for as long as that takes, and not
+    /// counted as an attempt. Not for what the message itself may be the reason of.
+    #[must_use]
+    pub fn not_run(said: impl fmt::Display) -> Failure {
+        Failure { kind: Kind::NotRun, said: said.to_string() }
     }
 }
 

@@ -14,6 +14,7 @@ pub(super) enum Ended {
     Retry { after: Duration, said: String },
     Rejected { said: String },
     Unknown { said: String },
+    NotRun { said: String },
 }
 
 /// What becomes of the delivery.
@@ -43,6 +44,7 @@ pub(super) fn next(answer: Answer<Ended>) -> Next {
         Answer::Ran { value: Ended::Rejected { said }, .. } => bury(reason::REJECTED, said),
         // The next claim says what the policy makes of it.
         Answer::Ran { value: Ended::Unknown { .. }, .. } | Answer::Late { .. } => Next::Soon,
+        Answer::Ran { value: Ended::NotRun { .. }, .. } => Next::Soon,
         Answer::Broke { cause, .. } if cause == Cause::SHUTDOWN => Next::Leave,
         Answer::Broke { .. } => Next::Soon,
         Answer::Replay { age, .. } | Answer::Forgotten { age } => Next::AckDuplicate { age },

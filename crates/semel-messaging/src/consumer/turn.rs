@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel::retry::Backoff;
-use semel::{Cause, Lease, Operation, Outcome, Verdict};
+use semel::{Cause, Lease, Operation, Outcome, Scope, Verdict};
 use tokio::time::sleep;
 
 use super::handler::{Failure, Kind, Work};
@@ -100,8 +100,10 @@ impl Turn {
     /// Claims, and runs if the engine says so.
     async fn attempt(&mut self, name: &Name) -> Next {
         let (shared, message) = (self.shared.clone(), self.delivery.message.clone());
-        let operation = self.shared.operation(name, &message);
-        let answer = self.shared.engine.once(operation, move |lease| run(shared, message, lease)).await;
+        let operation = self.shared.operation(name.scope.clone(), name, &message);
+        let inbox = self.shared.operation(name.inbox.clone(), name, &message);
+        let answer =
+            self.shared.engine.once(operation, move |lease| run(shared, message, inbox, lease)).await;
         self.note(&answer);
         next(answer)
     }
@@ -115,6 +117,7 @@ impl Turn {
                     (lease, said.as_str())
                 }
                 Ended::Rejected { said } | Ended::Unknown { said } => (lease, said.as_str()),
+                Ended::NotRun { said } => return self.say_not_run(lease, said),
                 Ended::Done => return,
             },
             semel::Answer::Broke { cause, lease } => (lease, cause.as_str()),
@@ -212,6 +215,10 @@ impl Turn {
         }
     }
 
+    fn say_not_run(&self, lease: &Lease, said: &str) {
+        tracing::warn!(consumer = %self.shared.name, key = lease.key.digest(), said, "nothing was begun");
+    }
+
     fn say_failed(&self, what: &str, error: &ReceiptError) {
         tracing::warn!(consumer = %self.shared.name, origin = %self.delivery.origin, %error, "cannot {what} a message");
     }
@@ -227,8 +234,8 @@ fn pauses() -> Backoff {
 }
 
 /// One attempt, under its lease.
-async fn run(shared: Arc<Shared>, message: Arc<Message>, lease: Lease) -> (Verdict, Ended) {
-    match shared.handler.handle(Work::new(message, &lease)).await {
+async fn run(shared: Arc<Shared>, message: Arc<Message>, inbox: Operation, lease: Lease) -> (Verdict, Ended) {
+    match shared.handler.handle(Work::new(message, &lease, inbox)).await {
         Ok(()) => (Verdict::Keep(Outcome::value("")), Ended::Done),
         Err(Failure { kind: Kind::Transient { after }, said }) => {
             let after = shared.retry_after(lease.attempts, after);
@@ -241,13 +248,13 @@ async fn run(shared: Arc<Shared>, message: Arc<Message>, lease: Lease) -> (Verdi
         Err(Failure { kind: Kind::Unknown, said }) => {
             (Verdict::Unknown(Cause::SAID), Ended::Unknown { said })
         }
+        Err(Failure { kind: Kind::NotRun, said }) => (Verdict::NotRun, Ended::NotRun { said }),
     }
 }
 
 impl Shared {
-    fn operation(&self, name: &Name, message: &Message) -> Operation {
-        let Name { scope, key, fingerprint } = name.clone();
-        Operation::new(scope, key, fingerprint, self.policy.clone())
+    fn operation(&self, scope: Scope, name: &Name, message: &Message) -> Operation {
+        Operation::new(scope, name.key.clone(), name.fingerprint, self.policy.clone())
             .label(semel::Label::new(format!("{} {}", self.name, message.subject)))
             .meters(self.engine_meters.clone())
     }

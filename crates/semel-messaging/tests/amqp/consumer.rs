@@ -14,22 +14,22 @@ use crate::support::Rabbit;
 
 /// What handlers did, in order.
 #[derive(Clone)]
-pub struct Journal(Arc<watch::Sender<Vec<String>>>);
+pub(crate) struct Journal(Arc<watch::Sender<Vec<String>>>);
 
 impl Journal {
-    pub fn new() -> Journal {
+    pub(crate) fn new() -> Journal {
         Journal(Arc::new(watch::Sender::new(Vec::new())))
     }
 
-    pub fn write(&self, line: impl Into<String>) {
+    pub(crate) fn write(&self, line: impl Into<String>) {
         self.0.send_modify(|lines| lines.push(line.into()));
     }
 
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.0.borrow().clone()
     }
 
-    pub async fn wait_for(&self, lines_min: usize) {
+    pub(crate) async fn wait_for(&self, lines_min: usize) {
         let mut lines = self.0.subscribe();
         let written = lines.wait_for(|lines| lines.len() >= lines_min);
         drop(tokio::time::timeout(Duration::from_secs(60), written).await.expect("it is written in time"));
@@ -37,24 +37,29 @@ impl Journal {
 }
 
 /// A consumer at work.
-pub struct Running {
+pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinHandle<Result<Drained, semel_messaging::SourceError>>,
 }
 
 impl Running {
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("it ends by itself").expect("it ends in good order");
     }
 }
 
-pub fn builder() -> Builder {
+pub(crate) fn builder() -> Builder {
     let retry = Retry { first: Duration::from_millis(50), max: Duration::from_millis(200) };
     Consumer::builder("billing", OnUnknown::Rerun).lane(Field::Header("lane".into())).retry(retry)
 }
 
-pub fn start<F, Fut>(builder: Builder, store: &Arc<MemoryStore>, source: impl Source, handle: F) -> Running
+pub(crate) fn start<F, Fut>(
+    builder: Builder,
+    store: &Arc<MemoryStore>,
+    source: impl Source,
+    handle: F,
+) -> Running
 where
     F: Fn(Work) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Failure>> + Send + 'static,
@@ -66,7 +71,7 @@ where
     Running { stop, task }
 }
 
-pub fn text(work: &Work) -> String {
+pub(crate) fn text(work: &Work) -> String {
     String::from_utf8_lossy(&work.message.body).into_owned()
 }
 

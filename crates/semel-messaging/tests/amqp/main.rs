@@ -4,6 +4,7 @@
 
 mod consumer;
 mod faults;
+mod redrive;
 mod refused;
 mod support;
 

@@ -11,14 +11,14 @@ use semel_messaging::{Message, Sink, Source};
 use semel_testbed::{Broker, Proxy, at_address, rabbitmq};
 
 /// A queue of one's own on the shared broker.
-pub struct Rabbit {
-    pub broker: Broker,
-    pub proxy: Arc<Proxy>,
-    pub queue: String,
+pub(crate) struct Rabbit {
+    pub(crate) broker: Broker,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) queue: String,
 }
 
 impl Rabbit {
-    pub async fn new() -> Rabbit {
+    pub(crate) async fn new() -> Rabbit {
         let broker = rabbitmq().await;
         let (proxy, queue) = (Arc::new(Proxy::before(address(broker.url()))), broker.name("orders"));
         let rabbit = Rabbit { broker, proxy, queue };
@@ -30,19 +30,19 @@ impl Rabbit {
     }
 
     /// Through the proxy.
-    pub fn rabbit(&self) -> RabbitMq {
+    pub(crate) fn rabbit(&self) -> RabbitMq {
         RabbitMq::new(&at_address(self.broker.url(), self.proxy.addr())).expect("a URL")
     }
 
-    pub fn rabbit_source(&self) -> RabbitSource {
+    pub(crate) fn rabbit_source(&self) -> RabbitSource {
         self.rabbit().queue(&self.queue).expect("a name").declare()
     }
 
-    pub fn rabbit_sink(&self) -> RabbitSink {
+    pub(crate) fn rabbit_sink(&self) -> RabbitSink {
         self.rabbit().sink("").expect("a name")
     }
 
-    pub async fn send(&self, messages: impl IntoIterator<Item = Message>) {
+    pub(crate) async fn send(&self, messages: impl IntoIterator<Item = Message>) {
         let sink = RabbitMq::new(self.broker.url()).expect("a URL").sink("").expect("a name");
         for message in messages {
             sink.send(&message).await.expect("it is sent");
@@ -50,7 +50,7 @@ impl Rabbit {
         sink.close().await;
     }
 
-    pub fn order(&self, id: &str) -> Message {
+    pub(crate) fn order(&self, id: &str) -> Message {
         Message::new(self.queue.clone(), id.to_owned()).with_id(id)
     }
 }
@@ -79,14 +79,14 @@ impl Harness for Rabbit {
 }
 
 /// Where a broker listens.
-pub fn address(url: &str) -> SocketAddr {
+pub(crate) fn address(url: &str) -> SocketAddr {
     let authority = url.split("://").nth(1).and_then(|rest| rest.split('/').next()).expect("a URL");
     let host = authority.rsplit('@').next().expect("a host");
     host.to_socket_addrs().expect("host and port").next().expect("the host has an address")
 }
 
 /// Takes out of a queue what is in it now: a marker is sent behind that.
-pub async fn drain(url: &str, queue: &str) -> Vec<Message> {
+pub(crate) async fn drain(url: &str, queue: &str) -> Vec<Message> {
     let broker = RabbitMq::new(url).expect("a URL");
     let sink = broker.sink("").expect("a name");
     let marker = Message::new(queue, "").with_id("semel-marker");

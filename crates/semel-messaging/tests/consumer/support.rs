@@ -18,23 +18,23 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Everything that outlives a process.
-pub struct World {
-    pub broker: MemoryBroker,
-    pub store: Arc<MemoryStore>,
+pub(crate) struct World {
+    pub(crate) broker: MemoryBroker,
+    pub(crate) store: Arc<MemoryStore>,
     /// The store does not answer.
-    pub away: Arc<AtomicBool>,
-    pub faults: Faults,
-    pub journal: Journal,
+    pub(crate) away: Arc<AtomicBool>,
+    pub(crate) faults: Faults,
+    pub(crate) journal: Journal,
     /// Each process draws its own: two with the same attempt ids would be one.
     random: Random,
 }
 
 /// What handlers did, in order. Clones share it.
 #[derive(Clone)]
-pub struct Journal(Arc<watch::Sender<Vec<String>>>);
+pub(crate) struct Journal(Arc<watch::Sender<Vec<String>>>);
 
 /// A consumer in a process of its own.
-pub struct Process {
+pub(crate) struct Process {
     stop: CancellationToken,
     dead: Arc<AtomicBool>,
     source: Arc<dyn Source>,
@@ -42,11 +42,11 @@ pub struct Process {
 }
 
 impl World {
-    pub fn new() -> World {
+    pub(crate) fn new() -> World {
         World::with(MemoryBroker::new("orders"))
     }
 
-    pub fn with(broker: MemoryBroker) -> World {
+    pub(crate) fn with(broker: MemoryBroker) -> World {
         let store = Arc::new(MemoryStore::with_clock(Arc::new(VirtualClock::new())));
         let (away, faults) = (Arc::default(), Faults::default());
         let journal = Journal(Arc::new(watch::Sender::new(Vec::new())));
@@ -54,21 +54,21 @@ impl World {
     }
 
     /// The same, where receipts fail no more.
-    pub fn without_faults(&self) -> World {
+    pub(crate) fn without_faults(&self) -> World {
         let (broker, store, away) = (self.broker.clone(), self.store.clone(), self.away.clone());
         let (faults, journal, random) = (Faults::default(), self.journal.clone(), self.random.fork());
         World { broker, store, away, faults, journal, random }
     }
 
     /// A consumer that may be set up further: `Rerun`, order by the header `lane`, and seeded.
-    pub fn builder(&self) -> Builder {
+    pub(crate) fn builder(&self) -> Builder {
         Consumer::builder("billing", OnUnknown::Rerun)
             .lane(Field::Header("lane".into()))
             .entropy(self.random.fork().entropy())
     }
 
     /// Starts a process.
-    pub fn start<F, Fut>(&self, builder: Builder, handle: F) -> Process
+    pub(crate) fn start<F, Fut>(&self, builder: Builder, handle: F) -> Process
     where
         F: Fn(Work) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
@@ -87,12 +87,12 @@ impl World {
         Process { stop, dead, source, task }
     }
 
-    pub async fn send(&self, message: Message) {
+    pub(crate) async fn send(&self, message: Message) {
         self.broker.sink().send(&message).await.expect("it is sent");
     }
 
     /// Waits until nothing is left in the queue.
-    pub async fn empty(&self) {
+    pub(crate) async fn empty(&self) {
         let empty = async {
             while self.broker.left() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -104,12 +104,12 @@ impl World {
     }
 
     /// The reasons of the dead letters.
-    pub fn reasons(&self) -> Vec<String> {
+    pub(crate) fn reasons(&self) -> Vec<String> {
         let reason = |dead: Message| dead.headers.text(Grave::REASON).expect("a reason").to_owned();
         self.broker.dead().into_iter().map(reason).collect()
     }
 
-    pub async fn entry(&self, id: &str) -> Option<Entry> {
+    pub(crate) async fn entry(&self, id: &str) -> Option<Entry> {
         let (scope, key) = (Scope::new("message:billing").unwrap(), Key::new(id).unwrap());
         self.store.find(&scope, &key).await.unwrap()
     }
@@ -117,13 +117,13 @@ impl World {
 
 impl Process {
     /// In good order.
-    pub async fn stop(self) -> Drained {
+    pub(crate) async fn stop(self) -> Drained {
         self.stop.cancel();
         self.task.await.expect("it ends by itself").expect("it ends in good order")
     }
 
     /// At once: nothing that it does reaches anybody any more.
-    pub async fn kill(self) {
+    pub(crate) async fn kill(self) {
         self.dead.store(true, Ordering::SeqCst);
         self.task.abort();
         self.source.close().await;
@@ -131,20 +131,20 @@ impl Process {
 }
 
 impl Journal {
-    pub fn write(&self, line: impl Into<String>) {
+    pub(crate) fn write(&self, line: impl Into<String>) {
         self.0.send_modify(|lines| lines.push(line.into()));
     }
 
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.0.borrow().clone()
     }
 
-    pub fn count(&self, line: &str) -> usize {
+    pub(crate) fn count(&self, line: &str) -> usize {
         self.0.borrow().iter().filter(|one| *one == line).count()
     }
 
     /// Waits until a line was written so often.
-    pub async fn wait_for(&self, line: &str, times: usize) {
+    pub(crate) async fn wait_for(&self, line: &str, times: usize) {
         let mut lines = self.0.subscribe();
         let written = lines.wait_for(|lines| lines.iter().filter(|one| *one == line).count() >= times);
         let waited = tokio::time::timeout(Duration::from_secs(3_600), written).await;
@@ -153,14 +153,14 @@ impl Journal {
 }
 
 /// A message that is named by its body.
-pub fn order(id: &str) -> Message {
+pub(crate) fn order(id: &str) -> Message {
     Message::new("orders", id.to_owned()).with_id(id)
 }
 
-pub fn in_lane(lane: &str, id: &str) -> Message {
+pub(crate) fn in_lane(lane: &str, id: &str) -> Message {
     order(id).with_header("lane", lane.to_owned())
 }
 
-pub fn text(work: &Work) -> String {
+pub(crate) fn text(work: &Work) -> String {
     String::from_utf8_lossy(&work.message.body).into_owned()
 }

@@ -1,0 +1,258 @@
+//! The ledger: messages, a fifth of them twice, while consumers, broker and database are killed.
+//!
+//! Each message is applied once, each lane in its order, and among the dead letters is exactly the poison. The consumers
+//! are processes of their own: this test's binary, started as [`consumer_process`]. `SEMEL_LONG` makes it the whole one.
+
+#![cfg(feature = "amqp")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use semel::testing::Random;
+use semel_messaging::amqp::RabbitMq;
+use semel_messaging::{Consumer, Failure, Field, Grave, Inbox, Message, Retry, Sink, Source, Work};
+use semel_store::postgres::{Begun, Clients};
+use semel_testbed::{Postgres, Rabbitmq};
+use tokio_postgres::{Client, NoTls};
+
+const QUEUE: &str = "orders";
+const LANES: u64 = 20;
+
+/// Not a test: what the ledger starts, and kills.
+#[tokio::test]
+async fn consumer_process() {
+    let (Ok(broker), Ok(database)) = (std::env::var("LEDGER_BROKER"), std::env::var("LEDGER_DATABASE"))
+    else {
+        return;
+    };
+    // Broker and database may be down just now.
+    loop {
+        let _ = consume(&broker, &database).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn consume(broker: &str, database: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let connected = semel_store::connect(database, &semel_store::Options::default()).await?;
+    let url = database.to_owned();
+    let take = move || {
+        let url = url.clone();
+        async move { Ok(connect(&url).await?) }.boxed()
+    };
+    let inbox = Inbox::new(Clients::new(take, |client: &Client| client), apply);
+    let source = RabbitMq::new(broker)?.queue(QUEUE)?.declare_single_active();
+    let retry = Retry { first: Duration::from_millis(20), max: Duration::from_millis(200) };
+    Consumer::inbox("ledger")
+        .lane(Field::Header("lane".into()))
+        .retry(retry)
+        .attempts_max(ATTEMPTS_MAX)
+        .lease_for(Duration::from_secs(2))
+        .build(connected.store, Arc::new(source), inbox)?
+        .run(std::future::pending())
+        .await?;
+    Ok(())
+}
+
+/// So many that no message is given up for the kills, which are attempts too; the poison is.
+const ATTEMPTS_MAX: u32 = 12;
+
+fn apply(tx: &mut Begun<Client>, work: Work) -> BoxFuture<'_, Result<(), Failure>> {
+    async move {
+        let id = work.key.as_str();
+        if id.starts_with("killer") {
+            std::process::abort();
+        }
+        let lane: i64 = work.message.headers.text("lane").unwrap_or("-1").parse()?;
+        tx.execute("INSERT INTO effect (message, lane) VALUES ($1, $2)", &[&id, &lane]).await?;
+        if id.starts_with("poison") {
+            return Err(Failure::permanent("poison"));
+        }
+        if work.attempt == 1 && id.ends_with('7') {
+            return Err(Failure::transient("the first time it fails"));
+        }
+        Ok(())
+    }
+    .boxed()
+}
+
+async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+struct Ledger {
+    broker: Rabbitmq,
+    database: Postgres,
+    children: Vec<Child>,
+}
+
+impl Ledger {
+    async fn new() -> Ledger {
+        let (broker, database) = (Rabbitmq::start().await, Postgres::start().await);
+        semel_store::migrations(&database.url()).expect("a schema").migrate().await.expect("migrated");
+        let table = "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, message text, lane bigint)";
+        connect(&database.url()).await.expect("a connection").batch_execute(table).await.expect("a table");
+        let source = RabbitMq::new(&broker.url()).unwrap().queue(QUEUE).unwrap().declare_single_active();
+        source.open(1).await.expect("the queue is made");
+        source.close().await;
+        Ledger { broker, database, children: Vec::new() }
+    }
+
+    /// Starts consumers in the place of those that have gone.
+    fn keep(&mut self, consumers: usize) {
+        self.children.retain_mut(|child| child.try_wait().expect("a child").is_none());
+        while self.children.len() < consumers {
+            let child = Command::new(std::env::current_exe().expect("this binary"))
+                .args(["--exact", "consumer_process", "--nocapture"])
+                .env("LEDGER_BROKER", self.broker.url())
+                .env("LEDGER_DATABASE", self.database.url())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            self.children.push(child.expect("a consumer starts"));
+        }
+    }
+
+    fn kill_one(&mut self, random: &Random) {
+        let number = random.below(self.children.len() as u64);
+        let child = &mut self.children[usize::try_from(number).expect("few")];
+        child.kill().expect("it is killed");
+        child.wait().expect("it has ended");
+    }
+
+    async fn applied(&self) -> Option<i64> {
+        let client = connect(&self.database.url()).await.ok()?;
+        Some(client.query_one("SELECT count(*) FROM effect", &[]).await.ok()?.get(0))
+    }
+
+    async fn effects(&self) -> Vec<(String, i64)> {
+        let client = connect(&self.database.url()).await.expect("a connection");
+        let rows = client.query("SELECT message, lane FROM effect ORDER BY id", &[]).await.expect("rows");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    /// Ids and reasons.
+    async fn dead(&self) -> BTreeSet<(String, String)> {
+        let source = RabbitMq::new(&self.broker.url()).unwrap().queue(&format!("{QUEUE}.dead")).unwrap();
+        source.open(1_000).await.expect("the dead letters are there");
+        let mut dead = BTreeSet::new();
+        while let Ok(delivery) = tokio::time::timeout(Duration::from_secs(5), source.receive()).await {
+            let delivery = delivery.expect("a delivery");
+            let reason = delivery.message.headers.text(Grave::REASON).expect("a reason").to_owned();
+            dead.insert((delivery.message.id.clone().expect("an id"), reason));
+        }
+        source.close().await;
+        dead
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Sends it all; gives how many are to be applied.
+async fn send(ledger: &Ledger, messages: u64, random: &Random) -> i64 {
+    let sink = RabbitMq::new(&ledger.broker.url()).unwrap().sink("").unwrap();
+    for number in 0..messages {
+        let lane = random.below(LANES);
+        let kind = match number {
+            n if n == messages / 3 => "killer",
+            n if n % 100 == 50 => "poison",
+            _ => "order",
+        };
+        let id = format!("{kind}-{number}");
+        let message = Message::new(QUEUE, id.clone()).with_id(id);
+        // What kills its process would hold up its lane's neighbours for long; it has no lane.
+        let message = if kind == "killer" { message } else { message.with_header("lane", lane.to_string()) };
+        sink.send(&message).await.expect("it is sent");
+        if random.chance(20) {
+            sink.send(&message).await.expect("it is sent");
+        }
+    }
+    sink.close().await;
+    let poison = (0..messages).filter(|n| n % 100 == 50 || *n == messages / 3).count();
+    i64::try_from(messages).expect("few") - i64::try_from(poison).expect("few")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_message_once_each_lane_in_order_and_only_poison_among_the_dead() {
+    if std::env::var("LEDGER_BROKER").is_ok() {
+        return;
+    }
+    let is_long = std::env::var("SEMEL_LONG").is_ok();
+    let messages = if is_long { 50_000 } else { 1_000 };
+    let random = Random::new(20_261_130);
+    let mut ledger = Ledger::new().await;
+    let expected = send(&ledger, messages, &random).await;
+    let (begun, limit) = (Instant::now(), Duration::from_secs(if is_long { 3_000 } else { 300 }));
+    let (mut rounds, mut kills, mut last) = (0, 0, 0);
+    loop {
+        ledger.keep(2);
+        tokio::time::sleep(Duration::from_millis(1_500 + random.below(1_500))).await;
+        let applied = ledger.applied().await.unwrap_or(last);
+        if applied == expected {
+            break;
+        }
+        rounds += 1;
+        match rounds % 12 {
+            4 => {
+                ledger.broker.kill().await;
+                ledger.broker.restart().await;
+            }
+            8 => {
+                ledger.database.kill().await;
+                ledger.database.restart().await;
+            }
+            _ if applied > last => {
+                ledger.kill_one(&random);
+                kills += 1;
+            }
+            // Nothing was applied since: a round without a kill.
+            _ => {}
+        }
+        last = applied;
+        assert!(begun.elapsed() < limit, "{applied} of {expected} applied in {limit:?}, after {kills} kills");
+    }
+    // The dead letters may come after the last effect: what kills its process is tried for long.
+    let due: BTreeSet<(String, String)> = (0..messages)
+        .filter_map(|n| match n {
+            n if n == messages / 3 => Some((format!("killer-{n}"), "attempts-exhausted".to_owned())),
+            n if n % 100 == 50 => Some((format!("poison-{n}"), "rejected".to_owned())),
+            _ => None,
+        })
+        .collect();
+    let mut dead = BTreeSet::new();
+    while !dead.is_superset(&due) {
+        ledger.keep(2);
+        dead.append(&mut ledger.dead().await);
+        assert!(
+            begun.elapsed() < limit,
+            "missing among the dead: {:?}",
+            due.difference(&dead).collect::<Vec<_>>()
+        );
+    }
+    assert_eq!(dead, due);
+    let effects = ledger.effects().await;
+    let mut lanes: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+    for (message, lane) in &effects {
+        lanes.entry(*lane).or_default().push(message.trim_start_matches("order-").parse().expect("a number"));
+    }
+    assert_eq!(i64::try_from(effects.len()).expect("few"), expected);
+    for (lane, numbers) in lanes {
+        assert!(numbers.is_sorted_by(|one, other| one < other), "lane {lane}: {numbers:?}");
+    }
+    #[allow(clippy::print_stderr, reason = "what a person wants to know of a long run")]
+    {
+        eprintln!("{messages} messages, {kills} kills of consumers, {rounds} rounds, {:?}", begun.elapsed());
+    }
+}
