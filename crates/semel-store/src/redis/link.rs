@@ -1,7 +1,8 @@
-//! The way to the server: one connection that all calls share, or a cluster's client.
+//! The way to the server: a few connections that all calls share, or a cluster's client.
 //!
-//! 1. **One connection.** Calls that come together go out together, in the order in which they came, and the server
-//!    reads many at once: that is all the batching there is.
+//! 1. **Few connections.** Calls that come together go out together. A server reads 16 KiB of each connection, some
+//!    twenty calls, before it syncs its log once for all of them: so more of them share one sync over several
+//!    connections ([`LANES`]) than over one. A call that comes alone takes the first.
 //! 2. **A caller may go away** at any point: redis-rs keeps replies and calls together by itself, and what was not yet
 //!    sent is not sent. So a call needs no task of its own; that a verb runs to its end is the engine's care.
 //! 3. **Bounded**: so many calls at once ([`ROOM`]), so long for room, so long for a connection, so long for an answer
@@ -13,6 +14,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,12 @@ use super::address::Address;
 use super::error::{Failure, is_spoilt, is_unknown_script, said};
 use super::scripts::Call;
 
+/// Connections to one server.
+const LANES: usize = 8;
+
+/// So many calls are under way before the next connection is taken: fewer go out together over one.
+const LANE_CALLS: usize = 4;
+
 /// Calls that are under way at once.
 const ROOM: usize = 1024;
 
@@ -40,16 +48,18 @@ const WAIT_FOR: Duration = Duration::from_secs(1);
 pub(super) struct Link {
     target: Target,
     room: Semaphore,
+    turn: AtomicUsize,
     busy_for: Duration,
     wait: u32,
 }
 
 enum Target {
-    Server(Server),
+    /// Its connections.
+    Server(Vec<Server>),
     Cluster(ClusterConnection),
 }
 
-/// One server, connected or not.
+/// One way to the server, connected or not.
 struct Server {
     client: redis::Client,
     config: AsyncConnectionConfig,
@@ -73,11 +83,13 @@ impl Link {
             let connected = within(busy_for, client.get_async_connection()).await?;
             Target::Cluster(connected.map_err(Failure::SentToSome)?)
         } else {
-            let server = Server::new(address, certificates, busy_for).map_err(Failure::Sent)?;
-            server.connection(busy_for).await?;
-            Target::Server(server)
+            let lane = |_| Server::new(address, certificates.clone(), busy_for);
+            let lanes: Vec<Server> = (0..LANES).map(lane).collect::<Result<_, _>>().map_err(Failure::Sent)?;
+            lanes[0].connection(busy_for).await?;
+            Target::Server(lanes)
         };
-        Ok(Link { target, room: Semaphore::new(ROOM), busy_for, wait: address.parameters.wait })
+        let (room, turn) = (Semaphore::new(ROOM), AtomicUsize::new(0));
+        Ok(Link { target, room, turn, busy_for, wait: address.parameters.wait })
     }
 
     /// A script that writes: answered once as many replicas have it as were asked for.
@@ -124,7 +136,8 @@ impl Link {
 
     async fn send(&self, command: &Cmd, wait: u32) -> Result<Value, Failure> {
         match &self.target {
-            Target::Server(server) => {
+            Target::Server(lanes) => {
+                let server = &lanes[self.lane()];
                 let (number, mut connection) = server.connection(self.busy_for).await?;
                 let answered = match wait {
                     0 => answered(&mut connection, command).await,
@@ -138,6 +151,15 @@ impl Link {
                     .and_then(Value::extract_error)
                     .map_err(|error| silent(error, self.busy_for, Failure::SentToSome))
             }
+        }
+    }
+
+    /// The first for whoever comes alone; as many as it takes where many come. Any lane is right.
+    fn lane(&self) -> usize {
+        let under_way = ROOM - self.room.available_permits();
+        match under_way.div_ceil(LANE_CALLS) {
+            0 | 1 => 0,
+            busy => self.turn.fetch_add(1, Ordering::Relaxed) % busy.min(LANES),
         }
     }
 
