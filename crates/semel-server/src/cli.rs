@@ -256,8 +256,8 @@ pub struct Migrate {
     /// The store.
     #[command(flatten)]
     pub place: Where,
-    /// Print the SQL and change nothing: the store's, or that of a database, which needs no server then
-    #[arg(long, value_name = "DATABASE", num_args = 0..=1)]
+    /// Print the SQL and change nothing: the store's, or, without a URL, that of postgres, mysql or sqlite
+    #[arg(long, value_name = "DATABASE", num_args = 0..=1, hide_possible_values = true)]
     pub print: Option<Option<Database>>,
 }
 
