@@ -24,10 +24,11 @@ AS $$
     END
 $$;
 
+-- A part that is NULL has the length -1: it looks neither like an empty one nor like none.
 CREATE FUNCTION semel.fingerprint(VARIADIC parts text[]) RETURNS bytea
 LANGUAGE sql STABLE
 AS $$
-    SELECT sha256(string_agg(int8send(octet_length(bytes)) || bytes, '' ORDER BY n))
+    SELECT sha256(string_agg(int8send(coalesce(octet_length(bytes), -1)) || coalesce(bytes, ''), '' ORDER BY n))
     FROM (SELECT convert_to(part, 'UTF8') AS bytes, n FROM unnest(parts) WITH ORDINALITY AS one (part, n)) AS all_parts
 $$;
 
