@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use crate::operation::operation;
 
 /// A file with the store's tables and one of the business.
-struct Place(TempDir);
+pub(crate) struct Place(TempDir);
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let place = Place(tempfile::tempdir().expect("a directory"));
         let options = Options { migrate: true, ..Options::default() };
         drop(SqliteStore::open(place.file(), &options).expect("a store"));
@@ -28,20 +28,27 @@ impl Place {
         self.0.path().join("semel.db")
     }
 
-    fn connection(&self) -> Connection {
+    pub(crate) fn connection(&self) -> Connection {
         connection(&self.file())
     }
 
-    fn effects(&self) -> Vec<String> {
+    pub(crate) fn effects(&self) -> Vec<String> {
         let connection = self.connection();
         let mut select = connection.prepare("SELECT name FROM effect ORDER BY rowid").expect("a statement");
         select.query_map([], |row| row.get(0)).expect("rows").map(|name| name.expect("a name")).collect()
     }
 
-    /// Whether the key has an outcome.
-    fn is_done(&self, key: &str) -> bool {
+    /// What a retry of the key hears; nothing stays of the question.
+    pub(crate) fn outcome(&self, key: &str) -> Option<Outcome> {
         let mut connection = self.connection();
-        matches!(once(begin(&mut connection), &operation(key)), Ok(Once::Replay { .. }))
+        match once(begin(&mut connection), &operation(key)).expect("an answer") {
+            Once::Replay { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    fn is_done(&self, key: &str) -> bool {
+        self.outcome(key).is_some()
     }
 }
 
