@@ -6,6 +6,7 @@ mod ledger;
 mod ledgers;
 #[cfg(feature = "sqlx-mysql")]
 mod mysql;
+#[cfg(any(feature = "sqlite", feature = "sqlx-postgres", feature = "sqlx-mysql"))]
 mod operation;
 #[cfg(feature = "sqlx-postgres")]
 mod postgres;
