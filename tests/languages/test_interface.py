@@ -2,6 +2,7 @@
 
 import subprocess
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -101,6 +102,52 @@ def test_what_refuses_is_told_at_once_and_what_waits_is_bounded_by_the_lock_time
             claim(application, how="once")
         first.rollback()
     assert claim(application).claim == "acquired"
+
+
+def test_a_first_one_that_sleeps_is_ended_by_the_idle_timeout(database, application):
+    with psycopg.connect(database.programs_url()) as first:
+        first.execute("SET idle_in_transaction_session_timeout = '100ms'")
+        claim(first, how="once")
+        with application.transaction():
+            fence = claim(application, attempt=(attempt := uuid.uuid4()), how="once").fence  # waits until then
+            end(application, "complete", fence, attempt, b"x")
+        with pytest.raises(errors.IdleInTransactionSessionTimeout):
+            first.execute("SELECT 1")
+
+
+def test_keys_claimed_crosswise_deadlock_and_one_is_told(database):
+    with ThreadPoolExecutor(1) as other, psycopg.connect(database.programs_url()) as one, \
+            psycopg.connect(database.programs_url()) as two:
+        claim(one, "a", how="once")
+        claim(two, "b", how="once")
+        crossing = other.submit(claim, two, "a", how="once")
+        database.wait_until_blocked(1)
+        ends = []
+        for ask in (lambda: claim(one, "b", how="once"), crossing.result):
+            try:
+                ask()
+            except errors.DeadlockDetected as error:
+                ends.append(error.sqlstate)
+                (two if ask == crossing.result else one).rollback()
+        assert ends == ["40P01"]
+        one.rollback()
+        two.rollback()
+
+
+@pytest.mark.parametrize("level", list(psycopg.IsolationLevel)[1:], ids=lambda level: level.name)
+def test_a_duplicate_aborts_nothing_at_read_committed_and_is_40001_above(database, application, level):
+    with psycopg.connect(database.programs_url(), row_factory=psycopg.rows.namedtuple_row) as late:
+        late.isolation_level = level
+        late.execute("SELECT 1 FROM semel.migrations")  # its snapshot
+        attempt = uuid.uuid4()
+        end(application, "complete", claim(application, attempt=attempt).fence, attempt, b"x")
+        if level == psycopg.IsolationLevel.READ_COMMITTED:
+            assert claim(late, how="once").claim == "completed"
+            return
+        with pytest.raises(errors.SerializationFailure):
+            claim(late, how="once")
+        late.rollback()
+        assert claim(late, how="once").claim == "completed"
 
 
 def test_the_same_attempt_gets_its_lease_again_and_another_does_not(application):

@@ -5,6 +5,7 @@ The ledger must come out exact: what is gone from the account is the sum of the 
 
 import random
 import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -105,6 +106,24 @@ def test_one_whose_connection_the_server_ends_repeats_it(slow_database, language
         ended_one, = database.wait_until_blocked(1)
         assert database.ask("SELECT pg_terminate_backend(%s, 60000)", ended_one) == (True,)
     assert ended(process)[0] == "run"
+    assert database.ledger() == (BALANCE - 100, 1, 100)
+
+
+def test_one_that_sleeps_and_wakes_finds_what_another_did(database, language):
+    with database.owner() as owner:
+        owner.execute("ALTER ROLE %s IN DATABASE %s SET idle_in_transaction_session_timeout = '3s'" % (ROLE, database.name))
+    with database.owner(autocommit=False) as blocker:
+        blocker.execute(BLOCKED["before the debit"])
+        first = language.start(database.programs_url(), "k", 100)
+        pid, = database.wait_until_blocked(1)
+        first.send_signal(signal.SIGSTOP)
+    # Its debit is done, and it is not there to go on.
+    second = language.start(database.programs_url(), "k", 100)
+    database.wait_until_gone(pid)
+    what, receipt = ended(second)
+    assert what == "run"
+    first.send_signal(signal.SIGCONT)
+    assert ended(first) == ("replay", receipt)
     assert database.ledger() == (BALANCE - 100, 1, 100)
 
 

@@ -91,7 +91,11 @@ func again(err error) bool {
 	if !errors.As(err, &said) {
 		return true
 	}
-	return said.Code == "40001" || said.Code == "40P01" || said.Code[:3] == "57P"
+	switch said.Code {
+	case "40001", "40P01", "57P01", "57P02", "57P03", "25P03":
+		return true
+	}
+	return false
 }
 
 // end: once

@@ -17,8 +17,8 @@ public final class Payment {
     /** Within what a key is unique. A service with callers of its own puts the caller in. */
     private static final String SCOPE = "payments";
 
-    /** Above READ COMMITTED, a deadlock, a server that shuts down, and a lost connection. */
-    private static final Set<String> AGAIN = Set.of("40001", "40P01", "57P01", "57P02", "57P03");
+    /** Above READ COMMITTED, a deadlock, a server that shuts down, and one that ended a transaction that slept. */
+    private static final Set<String> AGAIN = Set.of("40001", "40P01", "57P01", "57P02", "57P03", "25P03");
 
     record Paid(String what, String receipt) {}
 

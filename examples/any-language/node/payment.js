@@ -12,8 +12,8 @@ const { Client } = require('pg')
 // Within what a key is unique. A service with callers of its own puts the caller in.
 const SCOPE = 'payments'
 
-// Above READ COMMITTED, a deadlock, and a server that shuts down.
-const AGAIN = ['40001', '40P01', '57P01', '57P02', '57P03']
+// Above READ COMMITTED, a deadlock, a server that shuts down, and one that ended a transaction that slept.
+const AGAIN = ['40001', '40P01', '57P01', '57P02', '57P03', '25P03']
 
 // The effect, in the caller's transaction. That there is too little money is an answer like any other.
 async function debit(client, account, cents) {

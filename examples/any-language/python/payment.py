@@ -15,6 +15,9 @@ import psycopg
 # Within what a key is unique. A service with callers of its own puts the caller in.
 SCOPE = "payments"
 
+# A serialization failure, a deadlock, a lost connection, and one that the server ended since this process slept.
+AGAIN = (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout)
+
 CLAIM = """
     SELECT claim, fence, outcome
     FROM semel.once(%(scope)s, %(key)s, %(attempt)s, semel.fingerprint('debit', %(account)s, %(cents)s::text))
@@ -58,9 +61,8 @@ def pay(url, key, account, cents):
             # Commits at the end of the block; an exception rolls back.
             with psycopg.connect(url) as connection:
                 return pay_in(connection, attempt, key, account, cents)
-        except psycopg.OperationalError:
-            # Serialization failure, deadlock, connection gone. Was it in COMMIT, then it may have happened: the
-            # next try is told so.
+        except AGAIN:
+            # Was the connection lost in COMMIT, then it may have happened: the next try is told so.
             if pause is None:
                 raise
             time.sleep(pause)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from payment import debit
+from payment import AGAIN, debit
 
 BODY_BYTES_MAX = 65536
 
@@ -132,7 +132,7 @@ def pay(url, token, key, body):
         try:
             with psycopg.connect(url, connect_timeout=5) as connection:
                 return pay_in(connection, attempt, token, key, body)
-        except psycopg.OperationalError as error:
+        except AGAIN as error:
             if pause is None:
                 print(f"payments: {error}", file=sys.stderr)
                 return UNAVAILABLE
