@@ -174,7 +174,7 @@ impl<D: Transactions> Whole<D> {
     {
         let attempt = AttemptId::random(&Entropy::system());
         let trying = Trying { whole: self.clone(), operation, twin, attempt };
-        match tokio::spawn(trying.to_the_end(Box::new(work))).await {
+        match tokio::spawn(trying.whole(Box::new(work))).await {
             Ok(ended) => ended,
             Err(gone) if gone.is_panic() => std::panic::resume_unwind(gone.into_panic()),
             Err(gone) => Err(WholeError::Unknown(Box::new(gone))),
@@ -204,7 +204,7 @@ enum Tried<V> {
 }
 
 impl<D: Transactions> Trying<D> {
-    async fn to_the_end<V>(self, mut work: Work<D, V>) -> Result<Once<Ran<V>, ()>, WholeError> {
+    async fn whole<V>(self, mut work: Work<D, V>) -> Result<Once<Ran<V>, ()>, WholeError> {
         let entropy = Entropy::system();
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         let mut tries = 0;
