@@ -40,7 +40,6 @@ pub struct Inbox<D: Transactions, H> {
 
 impl Consumer {
     /// A consumer for an [`Inbox`]: what is unknown is run again, which is safe there.
-    #[must_use]
     pub fn inbox(name: impl Into<String>) -> Builder {
         Consumer::builder(name, OnUnknown::Rerun)
     }

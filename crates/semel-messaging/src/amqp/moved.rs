@@ -40,9 +40,11 @@ fn is_astray(name: &str) -> bool {
     ASTRAY.contains(&name) || name.starts_with("x-first-death-") || name.starts_with("x-last-death-")
 }
 
+type With = fn(BasicProperties, ShortString) -> BasicProperties;
+
 fn kept(of: &BasicProperties) -> BasicProperties {
     let mut copy = BasicProperties::default();
-    let properties: [(&Option<ShortString>, fn(BasicProperties, ShortString) -> BasicProperties); 7] = [
+    let properties: [(&Option<ShortString>, With); 7] = [
         (of.content_type(), BasicProperties::with_content_type),
         (of.content_encoding(), BasicProperties::with_content_encoding),
         (of.correlation_id(), BasicProperties::with_correlation_id),

@@ -154,8 +154,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PostgreSQL: ")?;
         match self.cause.as_ref() {
-            Cause::Said(why) => return f.write_str(why),
-            Cause::Row(cause) => return write!(f, "a row is no record of Semel's ({})", Plain(cause)),
+            Cause::Said(why) => f.write_str(why),
+            Cause::Row(cause) => write!(f, "a row is no record of Semel's ({})", Plain(cause)),
             Cause::Connect(cause) | Cause::Server(cause) => match cause.code().and_then(advice) {
                 Some(advice) => write!(f, "{advice} ({})", Plain(cause)),
                 None => write!(f, "{}", Plain(cause)),

@@ -21,7 +21,7 @@ impl Handle for Conn {
 }
 
 async fn rows(
-    connection: &mut (impl Queryable + Send),
+    connection: &mut impl Queryable,
     sql: &'static str,
     values: Vec<Value>,
 ) -> Result<Vec<Vec<Value>>, Refusal> {
