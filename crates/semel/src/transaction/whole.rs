@@ -210,7 +210,9 @@ impl<D: Transactions> Trying<D> {
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.attempt_once(&mut work).await {
+            // What is refused at once is a twin; an own try that is still being rolled back is waited for.
+            let twin = if tries == 1 { self.twin } else { Twin::Wait };
+            match self.attempt_once(twin, &mut work).await {
                 Tried::Ended(ended) => return Ok(ended),
                 Tried::Failed(_, true, worked) if tries < self.whole.tries_max && self.may_run(worked) => {}
                 Tried::Failed(error, ..) => return Err(error),
@@ -232,8 +234,8 @@ impl<D: Transactions> Trying<D> {
         !worked || self.whole.rerun == Rerun::Pure
     }
 
-    async fn attempt_once<V>(&self, work: &mut Work<D, V>) -> Tried<V> {
-        let mut run = match self.claim(self.twin).await {
+    async fn attempt_once<V>(&self, twin: Twin, work: &mut Work<D, V>) -> Tried<V> {
+        let mut run = match self.claim(twin).await {
             Ok(Once::Run(run)) => run,
             Ok(told) => return Tried::Ended(told.without_tx()),
             Err(error) => return Tried::failed(error, false),
@@ -272,9 +274,9 @@ impl<D: Transactions> Trying<D> {
     }
 
     /// The work is undone: a transaction of its own has the answer alone. Another attempt may have come first; then
-    /// its answer is the one.
+    /// its answer is the one. Waits, whatever the caller chose: a driver may roll back a dropped transaction later.
     async fn keep_alone<V>(&self, outcome: Outcome, value: V) -> Tried<V> {
-        match self.claim(self.twin).await {
+        match self.claim(Twin::Wait).await {
             Ok(Once::Run(run)) => {
                 let lease = run.lease().clone();
                 self.keep(run, outcome, value, lease).await
