@@ -169,7 +169,7 @@ pub(crate) fn kept(outcome: &Outcome) -> Result<Kept, Problem> {
 }
 
 /// The door for an answer that is here whole.
-fn whole(method: &Method, mut parts: Parts, bytes: Bytes) -> Response<Body> {
+pub(crate) fn whole(method: &Method, mut parts: Parts, bytes: Bytes) -> Response<Body> {
     let length = match parts.status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => None,
         StatusCode::RESET_CONTENT => Some(0),
