@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stores_password_is_not_shown() {
+    fn of_several_hosts_too_the_password_is_not_shown() {
         for (store, shown) in [
             ("sqlite://semel.db", "sqlite://semel.db"),
             ("redis://:secret@one:7000/0", "redis://:***@one:7000/0"),

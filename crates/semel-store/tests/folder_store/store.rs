@@ -59,7 +59,7 @@ impl FolderStore {
 
     fn read(&self, file: &Path) -> Result<Option<(Scope, Key, Record)>, StoreError> {
         match fs::read(file) {
-            Ok(bytes) => codec::decode(&bytes).map(Some).map_err(|error| StoreError::Corrupt(error.into())),
+            Ok(bytes) => codec::decode(&bytes).map(Some).map_err(StoreError::Corrupt),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unavailable(error)),
         }

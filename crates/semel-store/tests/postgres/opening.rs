@@ -14,7 +14,7 @@ use super::{HASTY, acquire, open_within};
 /// Opens what cannot be opened, within its time and a little.
 async fn refused(url: &str) -> String {
     let begun = Instant::now();
-    let error = open_within(url, Duration::from_secs(2)).await.err().expect("an error");
+    let error = open_within(url, Duration::from_secs(2)).await.expect_err("an error");
     assert!(begun.elapsed() < Duration::from_secs(30), "{url} took {:?}", begun.elapsed());
     assert!(!error.contains("semel-test") && !error.contains("wrong-one"), "a password: {error}");
     error

@@ -83,12 +83,12 @@ async fn nobody_there_and_nobody_who_answers_are_said_within_the_time() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("its address");
     let started = Instant::now();
-    let said = open_within(&format!("redis://{address}"), HASTY).await.err().expect("nobody answers");
+    let said = open_within(&format!("redis://{address}"), HASTY).await.expect_err("nobody answers");
     assert!(started.elapsed() < PATIENT && said.contains(&address.to_string()), "{said}");
     drop(silent);
-    let said = open_within(&format!("redis://{address}"), PATIENT).await.err().expect("nobody is there");
+    let said = open_within(&format!("redis://{address}"), PATIENT).await.expect_err("nobody is there");
     assert!(said.contains("refused"), "{said}");
-    let said = open_within("redis+cluster://127.0.0.1:1", PATIENT).await.err().expect("nobody is there");
+    let said = open_within("redis+cluster://127.0.0.1:1", PATIENT).await.expect_err("nobody is there");
     assert!(said.contains("127.0.0.1:1"), "{said}");
 }
 

@@ -72,6 +72,6 @@ async fn an_answer_that_is_lost_on_the_way_from_both_is_asked_for_again() {
 #[tokio::test]
 async fn more_replicas_than_there_are_are_refused_at_the_start() {
     let server = Redis::start().await;
-    let said = open_within(&format!("{}?wait=1", server.url()), PATIENT).await.err().expect("it has none");
+    let said = open_within(&format!("{}?wait=1", server.url()), PATIENT).await.expect_err("it has none");
     assert!(said.contains("0 replicas"), "{said}");
 }

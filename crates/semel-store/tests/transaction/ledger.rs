@@ -132,7 +132,7 @@ async fn work<B: Bank>(bank: Arc<B>, desk: Arc<Desk>, hand: Arc<Mutex<Option<Dep
 
 /// Delivers everything while everybody dies, and compares.
 pub(crate) async fn run<B: Bank>(bank: B, operations: u64, seed: u64) {
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     let mut random = Random::new(seed);
     let deposits = deposits(operations, &mut random);
     let mut expected: BTreeMap<i64, i64> = (0..ACCOUNTS.cast_signed()).map(|account| (account, 0)).collect();
@@ -177,7 +177,7 @@ pub(crate) async fn run<B: Bank>(bank: B, operations: u64, seed: u64) {
     assert_eq!(*desk.strange.lock().expect("the desk"), Vec::<String>::new());
     assert_eq!(desk.answers.lock().expect("the desk").len(), distinct);
     assert_eq!(bank.balances().await, expected, "seed {seed}");
-    println!("{all} deliveries of {distinct} operations, {deaths} deaths");
+    eprintln!("{all} deliveries of {distinct} operations, {deaths} deaths");
 }
 
 /// Three in ten are one that was delivered before.

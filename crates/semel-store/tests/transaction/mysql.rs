@@ -374,7 +374,7 @@ async fn all<R: Raw>(connect: impl AsyncFn(&str) -> (R, i64), every: usize) {
                         "SELECT SUBSTR(name, CHAR_LENGTH(?) + 2) FROM effect WHERE name LIKE CONCAT(?, ':%')";
                     let effects: Vec<String> = reader.exec(sql, (&key, &key)).await.expect("rows");
                     let kept = outcome(&mut reader, &key).await;
-                    println!("{key} {schedule} {came:?}");
+                    eprintln!("{key} {schedule} {came:?}");
                     // A deadlock over the gap is REPEATABLE READ's, and the look's of `Refuse`.
                     schedule::check(&came, plan, level == 1, &effects, kept);
                 }

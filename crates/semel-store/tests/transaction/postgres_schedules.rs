@@ -223,7 +223,7 @@ async fn all<R: Raw>(connect: impl AsyncFn(&str) -> (R, i64), every: usize) {
                     let came = schedule::run(schedule, plan, &key, sides, &mut control).await;
                     let effects = effects(&reader, &key).await;
                     let kept = outcome(&mut reader, &key).await;
-                    println!("{key} {schedule} {came:?}");
+                    eprintln!("{key} {schedule} {came:?}");
                     schedule::check(&came, plan, may_restart, &effects, kept);
                 }
             }
