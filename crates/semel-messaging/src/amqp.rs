@@ -20,11 +20,13 @@
 //!    the broker writes itself (`x-death`, `x-delivery-count`) and `user-id`, which only its sender may claim. Where it
 //!    was published to is kept in `semel-exchange` and `semel-subject`.
 //!
-//! Limits. The time in which a message must be acknowledged cannot be moved (`consumer_timeout`, 30 minutes): a handler
-//! that takes longer loses its delivery, ends all the same, and the copy finds its outcome. A queue with
-//! `x-delivery-limit` (20 by default from RabbitMQ 4.0) drops or dead-letters by itself what that many connections have
-//! lost: give it a dead-letter exchange. Order holds for one consumer; where several processes consume, declare the queue
-//! with `x-single-active-consumer`. An IPv6 address as host is not understood by the client library.
+//! Limits. The time in which a message must be acknowledged cannot be moved (`consumer_timeout`, 30 minutes): a
+//! handler that takes longer loses its delivery, ends all the same, and the copy finds its outcome. A queue with
+//! `x-delivery-limit` (20 by default from RabbitMQ 4.0) drops or dead-letters by itself what that many connections
+//! have lost: give it a dead-letter exchange. Order holds for one consumer; where several processes consume, declare
+//! the queue with `x-single-active-consumer`. RabbitMQ 3.10 that is killed moments after a quorum queue was made may
+//! forget the queue's name; it then takes nothing, and what would go there is held and said to be. An IPv6 address as
+//! host is not understood by the client library.
 
 mod connection;
 mod moved;

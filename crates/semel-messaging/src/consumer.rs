@@ -11,7 +11,8 @@
 //!    attempts; `Park` buries it, reason `outcome-unknown`, until a person has resolved its key.
 //! 4. **Attempts are counted in the store, before anything runs**, so a message that kills the process is counted
 //!    (K8). A message that waits for another attempt, for its time, or for a store that is away, is no attempt (C82);
-//!    for a store that is away nothing is ever buried.
+//!    for a store that is away nothing is ever buried. Each death of a process is an attempt of all that ran in it: give
+//!    `attempts_max` room for that.
 //! 5. **A lane keeps its order** ([`Builder::lane`]): a message waits until the one before it in its lane has ended,
 //!    by whatever end, and for nothing else. What is tried again holds its lane meanwhile, here, and not the others.
 //!    What has no lane is given back to a broker that can deliver it later. Order holds within one consumer: where
@@ -81,7 +82,6 @@ impl Consumer {
     /// `.`, `-` and `_`.
     ///
     /// What becomes of a message of which nobody knows whether it took effect has no default.
-    #[must_use]
     pub fn builder(name: impl Into<String>, on_unknown: OnUnknown) -> Builder {
         Builder::new(name.into(), on_unknown)
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -29,6 +29,14 @@ async fn consumer_process() {
     else {
         return;
     };
+    // It does not outlive the ledger.
+    let parent = std::os::unix::process::parent_id();
+    tokio::spawn(async move {
+        while std::os::unix::process::parent_id() == parent {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        std::process::exit(0);
+    });
     // Broker and database may be down just now.
     loop {
         let _ = consume(&broker, &database).await;
@@ -38,19 +46,16 @@ async fn consumer_process() {
 
 async fn consume(broker: &str, database: &str) -> Result<(), Box<dyn std::error::Error>> {
     let connected = semel_store::connect(database, &semel_store::Options::default()).await?;
-    let url = database.to_owned();
-    let take = move || {
-        let url = url.clone();
-        async move { Ok(connect(&url).await?) }.boxed()
-    };
-    let inbox = Inbox::new(Clients::new(take, |client: &Client| client), apply);
+    let (url, idle) = (database.to_owned(), Idle::default());
+    let take = move || take(url.clone(), idle.clone()).boxed();
+    let inbox = Inbox::new(Clients::new(take, Pooled::client), apply);
     let source = RabbitMq::new(broker)?.queue(QUEUE)?.declare_single_active();
     let retry = Retry { first: Duration::from_millis(20), max: Duration::from_millis(200) };
     Consumer::inbox("ledger")
         .lane(Field::Header("lane".into()))
         .retry(retry)
         .attempts_max(ATTEMPTS_MAX)
-        .lease_for(Duration::from_secs(2))
+        .lease_for(Duration::from_secs(1))
         .build(connected.store, Arc::new(source), inbox)?
         .run(std::future::pending())
         .await?;
@@ -60,14 +65,48 @@ async fn consume(broker: &str, database: &str) -> Result<(), Box<dyn std::error:
 /// So many that no message is given up for the kills, which are attempts too; the poison is.
 const ATTEMPTS_MAX: u32 = 12;
 
-fn apply(tx: &mut Begun<Client>, work: Work) -> BoxFuture<'_, Result<(), Failure>> {
+/// Connections that nobody uses. To log in takes longer than everything else.
+type Idle = Arc<Mutex<Vec<Client>>>;
+
+struct Pooled {
+    /// `None` once it was given back.
+    client: Option<Client>,
+    idle: Idle,
+}
+
+impl Pooled {
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("it is given back when this is dropped")
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take().filter(|client| !client.is_closed()) {
+            self.idle.lock().expect("a list").push(client);
+        }
+    }
+}
+
+async fn take(url: String, idle: Idle) -> Result<Pooled, semel::BoxError> {
+    let free = idle.lock().expect("a list").pop().filter(|client| !client.is_closed());
+    let client = match free {
+        Some(client) => client,
+        None => connect(&url).await?,
+    };
+    Ok(Pooled { client: Some(client), idle })
+}
+
+fn apply(tx: &mut Begun<Pooled>, work: Work) -> BoxFuture<'_, Result<(), Failure>> {
     async move {
         let id = work.key.as_str();
         if id.starts_with("killer") {
+            // Those that run beside it get done first: each death is an attempt of theirs too.
+            tokio::time::sleep(Duration::from_millis(300)).await;
             std::process::abort();
         }
         let lane: i64 = work.message.headers.text("lane").unwrap_or("-1").parse()?;
-        tx.execute("INSERT INTO effect (message, lane) VALUES ($1, $2)", &[&id, &lane]).await?;
+        tx.client().execute("INSERT INTO effect (message, lane) VALUES ($1, $2)", &[&id, &lane]).await?;
         if id.starts_with("poison") {
             return Err(Failure::permanent("poison"));
         }
@@ -100,6 +139,10 @@ impl Ledger {
         let source = RabbitMq::new(&broker.url()).unwrap().queue(QUEUE).unwrap().declare_single_active();
         source.open(1).await.expect("the queue is made");
         source.close().await;
+        // In good order, once: 3.10 writes down the name of a new quorum queue a while later, and one that it forgot when
+        // it was killed takes nothing.
+        broker.stop().await;
+        broker.restart().await;
         Ledger { broker, database, children: Vec::new() }
     }
 
@@ -190,7 +233,7 @@ async fn every_message_once_each_lane_in_order_and_only_poison_among_the_dead() 
         return;
     }
     let is_long = std::env::var("SEMEL_LONG").is_ok();
-    let messages = if is_long { 50_000 } else { 1_000 };
+    let messages = if is_long { 50_000 } else { 600 };
     let random = Random::new(20_261_130);
     let mut ledger = Ledger::new().await;
     let expected = send(&ledger, messages, &random).await;
@@ -198,18 +241,18 @@ async fn every_message_once_each_lane_in_order_and_only_poison_among_the_dead() 
     let (mut rounds, mut kills, mut last) = (0, 0, 0);
     loop {
         ledger.keep(2);
-        tokio::time::sleep(Duration::from_millis(1_500 + random.below(1_500))).await;
+        tokio::time::sleep(Duration::from_millis(3_000 + random.below(3_000))).await;
         let applied = ledger.applied().await.unwrap_or(last);
         if applied == expected {
             break;
         }
         rounds += 1;
-        match rounds % 12 {
-            4 => {
+        match rounds % 9 {
+            3 => {
                 ledger.broker.kill().await;
                 ledger.broker.restart().await;
             }
-            8 => {
+            6 => {
                 ledger.database.kill().await;
                 ledger.database.restart().await;
             }
