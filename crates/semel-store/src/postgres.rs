@@ -53,9 +53,9 @@ use semel::{
 use crate::{ConnectError, Connected, Migrate, Options};
 use address::Address;
 use call::{Answer, Ending, Verb};
-pub use in_transaction::{Begun, Clients, Handle, In, once};
 #[cfg(feature = "sqlx-postgres")]
 pub use in_transaction::Pool;
+pub use in_transaction::{Begun, Clients, Handle, In, once};
 use lanes::Lanes;
 use reader::Reader;
 use schema::Schema;
