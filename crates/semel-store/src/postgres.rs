@@ -5,7 +5,7 @@
 //!    INSERT that meets nothing, or a judgement under the row's lock. A test compares both with the rules on random
 //!    histories.
 //! 2. **The clock is the server's**, at the statement: a claim that has waited for a lock is judged by what time it is then.
-//! 3. **Calls that come together go together**: see [`lanes`]. Each batch is a statement, a round trip and a commit (with
+//! 3. **Calls that come together go together**: see `postgres/lanes.rs`. Each batch is a statement, a round trip and a commit (with
 //!    `functions=off` up to four round trips and two commits).
 //! 4. **Answered means committed**, and on the disk unless the server says otherwise (`fsync`, `synchronous_commit`): then
 //!    the store is said to be lossy.
