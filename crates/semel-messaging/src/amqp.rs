@@ -14,8 +14,8 @@
 //!    after a fault, with the same id. Too early it is given back for the rest: 13 s are 8, 4 and 1. One queue with a
 //!    time for each message would not do: only its head expires. The plugin for delayed messages would, but it keeps
 //!    them on one node, and Debian does not have it.
-//! 5. **Dead letters** are published to `NAME.dead` with the headers of the [`Grave`], confirmed, and only then is the
-//!    message acknowledged. The broker's own dead-lettering knows no attempts and is not confirmed.
+//! 5. **Dead letters** are published to `NAME.dead` with the headers of a [`Grave`](crate::Grave), confirmed, and only
+//!    then is the message acknowledged. The broker's own dead-lettering knows no attempts and is not confirmed.
 //! 6. A message that moves keeps its properties, but for what would change where it goes (`CC`, `BCC`, expiration), what
 //!    the broker writes itself (`x-death`, `x-delivery-count`) and `user-id`, which only its sender may claim. Where it
 //!    was published to is kept in `semel-exchange` and `semel-subject`.

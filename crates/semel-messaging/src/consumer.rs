@@ -7,7 +7,7 @@
 //! 3. **A handler ends** in one of four ways: done; transient ([`Failure::transient`], or any error by `?`), tried again
 //!    after an exponential pause with full jitter, ten times by default; permanent ([`Failure::permanent`]), a dead
 //!    letter at once; or unknown ([`Failure::unknown`], a panic, the death of the process): then the consumer's
-//!    [`OnUnknown`](semel::OnUnknown) holds. `Rerun` runs it again, and it ends among the dead letters after as many
+//!    [`OnUnknown`] holds. `Rerun` runs it again, and it ends among the dead letters after as many
 //!    attempts; `Park` buries it, reason `outcome-unknown`, until a person has resolved its key.
 //! 4. **Attempts are counted in the store, before anything runs**, so a message that kills the process is counted
 //!    (K8). A message that waits for another attempt, for its time, or for a store that is away, is no attempt (C82);

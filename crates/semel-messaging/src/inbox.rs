@@ -7,7 +7,7 @@
 //! 2. **So repeating is safe.** [`Consumer::inbox`] runs again what is unknown: if it was committed, the inbox says so and
 //!    the message is acknowledged; if not, nothing had happened.
 //! 3. **Acknowledged after COMMIT.** A COMMIT without an answer is asked about under the attempt's own id
-//!    ([`Whole`](semel::Whole)).
+//!    ([`Whole`]).
 //! 4. **Twins wait** for the end of the first ([`Twin::Wait`]).
 //! 5. **A failure rolls back everything**, the inbox's record too: a message from the dead letters runs when it is
 //!    redriven, and one that was committed does not (M6, C48).
