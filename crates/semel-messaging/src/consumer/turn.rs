@@ -202,7 +202,13 @@ impl Turn {
     {
         self.pauses = pauses();
         loop {
-            match verb().await {
+            // A client library may never answer on a connection that has ended.
+            let said = tokio::select! {
+                biased;
+                said = verb() => said,
+                () = self.delivery.lost.cancelled() => return false,
+            };
+            match said {
                 Ok(()) => return true,
                 Err(ReceiptError::Lost) => return false,
                 Err(error) => self.say_failed(what, &error),
