@@ -83,10 +83,11 @@ def kinds(text):
     return wanted
 
 
-def build():
+def build(features="full", examples=("throughput", "plain")):
     # Each alone: the examples in release, as they ship; the server's keeper need not be quick.
+    examples = [word for example in examples for word in ("--example", example)]
     for command in (
-        ("build", "--release", "-p", "semel-store", "--features", "full", "--example", "throughput", "--example", "plain"),
+        ("build", "--release", "-p", "semel-store", "--features", features, *examples),
         ("build", "-p", "semel-testbed", "--example", "serve"),
     ):
         if subprocess.run(["cargo", *command], cwd=ROOT).returncode:
@@ -121,14 +122,21 @@ class Place:
 
 @contextlib.contextmanager
 def server(kind):
+    with running(kind) as (url, keeper):
+        place = Place(kind, url, keeper)
+        place.semel(1, 1)  # makes the schema
+        yield place
+
+
+@contextlib.contextmanager
+def running(kind):
+    """A durable server of one's own: its URL, and the process whose child it is."""
     keeper = subprocess.Popen([SERVE, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         url = keeper.stdout.readline().strip()
         if not url:
             sys.exit("bench: no %s" % NAMES[kind])
-        place = Place(kind, url, keeper)
-        place.semel(1, 1)  # makes the schema
-        yield place
+        yield url, keeper
     finally:
         keeper.stdin.close()
         keeper.wait(60)
