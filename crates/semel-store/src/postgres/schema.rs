@@ -26,10 +26,13 @@ const FUNCTIONS: Migration = Migration {
 const ONCE: Migration =
     Migration { number: 3, name: "once", sql: include_str!("../migrations/postgres/0003_once.sql") };
 
-const MIGRATIONS: [Migration; 3] = [RECORDS, FUNCTIONS, ONCE];
+const FIT: Migration =
+    Migration { number: 4, name: "fit", sql: include_str!("../migrations/postgres/0004_fit.sql") };
 
-/// Those that only make functions: passed over with `functions=off`.
-const ONLY_FUNCTIONS: [u32; 2] = [2, 3];
+const MIGRATIONS: [Migration; 4] = [RECORDS, FUNCTIONS, ONCE, FIT];
+
+/// Those that make functions, and what needs them: passed over with `functions=off`.
+const ONLY_FUNCTIONS: [u32; 3] = [2, 3, 4];
 
 /// The highest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;

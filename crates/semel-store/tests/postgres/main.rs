@@ -5,6 +5,7 @@
 
 mod exact;
 mod faults;
+mod fit;
 mod functions;
 mod harness;
 mod opening;
