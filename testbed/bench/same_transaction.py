@@ -4,7 +4,7 @@
    10,000 accounts and its receipt), the same with a table of keys by hand, the same with Semel, and Semel's answer to a
    duplicate. See the example `transaction` of semel-store.
 2. They take turns, in a new order each round, and only ratios within a round are compared.
-3. Every turn begins with no receipts, vacuumed accounts and a checkpoint, and is void unless afterwards there is one receipt
+3. Every turn begins with no receipts, warm connections, vacuumed accounts and a checkpoint, and is void unless afterwards there is one receipt
    for each payment, and no money missing: then the bench fails.
 """
 

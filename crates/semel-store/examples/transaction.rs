@@ -30,8 +30,9 @@ use tokio_postgres::{Client, NoTls, Statement};
 
 const ACCOUNTS: u64 = 10_000;
 const AMOUNT: i64 = 12;
-/// How many completed keys each caller of `duplicates` has.
-const COMPLETED: usize = 100;
+/// How many transactions each connection has made before the clock starts: PostgreSQL plans for each anew, and for good
+/// after five. For `duplicates`, as many keys are completed so.
+const WARM: usize = 10;
 /// What is answered, and kept for retries: as long in every table.
 const ANSWER: [u8; 320] = [b'x'; 320];
 const DIGEST: [u8; 32] = [7; 32];
@@ -65,7 +66,7 @@ async fn main() -> Result<(), BoxError> {
     let control = client(url).await?;
     control.batch_execute(TABLES).await?;
     let mut tellers = tellers(url, library, callers).await?;
-    let duplicates = if what == What::Duplicates { completed(&mut tellers).await? } else { Vec::new() };
+    let duplicates = warm(&mut tellers, what).await?;
     control.batch_execute("VACUUM account").await?;
     control.batch_execute("CHECKPOINT").await?;
     let before = money(&control).await?;
@@ -74,7 +75,6 @@ async fn main() -> Result<(), BoxError> {
     let processor = processor_seconds();
     let (took, elapsed) = measure(tellers, duplicates, what, time).await?;
     let processor = processor_seconds() - processor;
-    say("ended")?;
 
     let paid = if what == What::Duplicates { 0 } else { i64::try_from(took.len())? };
     let after = money(&control).await?;
@@ -263,18 +263,37 @@ async fn tellers(url: &str, library: &str, callers: usize) -> Result<Vec<Box<dyn
     Ok(tellers)
 }
 
-/// As many completed keys for each teller.
-async fn completed(tellers: &mut [Box<dyn Teller>]) -> Result<Vec<Vec<Payment>>, BoxError> {
+/// Warms each connection. Gives for `duplicates` the completed keys of each teller, else none.
+async fn warm(tellers: &mut [Box<dyn Teller>], what: What) -> Result<Vec<Vec<Payment>>, BoxError> {
     let (entropy, policy) = (Entropy::system(), policy());
     let mut keys = Vec::new();
     for teller in tellers {
-        let mine: Vec<_> = (0..COMPLETED).map(|_| Payment::random(&entropy)).collect();
+        let mine: Vec<_> = (0..WARM).map(|_| Payment::random(&entropy)).collect();
         for payment in &mine {
-            teller.semel(payment, &payment.operation(&policy)).await?;
+            run(teller.as_mut(), payment, what, &policy).await?;
         }
-        keys.push(mine);
+        if what == What::Duplicates {
+            for payment in &mine {
+                teller.duplicate(&payment.operation(&policy)).await?;
+            }
+            keys.push(mine);
+        }
     }
     Ok(keys)
+}
+
+/// One fresh payment.
+async fn run(
+    teller: &mut dyn Teller,
+    payment: &Payment,
+    what: What,
+    policy: &Arc<Policy>,
+) -> Result<(), BoxError> {
+    match what {
+        What::Alone => teller.alone(payment).await,
+        What::ByHand => teller.by_hand(payment).await,
+        What::Semel | What::Duplicates => teller.semel(payment, &payment.operation(policy)).await,
+    }
 }
 
 /// How long each transaction took, and all of them. The clock starts when every caller is ready.
@@ -294,11 +313,16 @@ async fn measure(
         .collect();
     barrier.wait().await;
     let begun = Instant::now();
-    let mut took = Vec::new();
+    let (mut took, mut open) = (Vec::new(), Vec::new());
     for task in tasks {
-        took.extend(task.await??);
+        let (mine, teller) = task.await??;
+        took.extend(mine);
+        open.push(teller);
     }
-    Ok((took, begun.elapsed()))
+    let elapsed = begun.elapsed();
+    // Said while they are open: what a server's process has used is not to be read while it ends.
+    say("ended")?;
+    Ok((took, elapsed))
 }
 
 async fn caller(
@@ -307,7 +331,7 @@ async fn caller(
     what: What,
     barrier: Arc<Barrier>,
     time: Duration,
-) -> Result<Vec<Duration>, BoxError> {
+) -> Result<(Vec<Duration>, Box<dyn Teller>), BoxError> {
     let (entropy, policy) = (Entropy::system(), policy());
     let mut duplicates = duplicates.iter().cycle();
     let mut took = Vec::new();
@@ -318,16 +342,11 @@ async fn caller(
         if let Some(payment) = duplicates.next() {
             teller.duplicate(&payment.operation(&policy)).await?;
         } else {
-            let payment = Payment::random(&entropy);
-            match what {
-                What::Alone => teller.alone(&payment).await?,
-                What::ByHand => teller.by_hand(&payment).await?,
-                What::Semel | What::Duplicates => teller.semel(&payment, &payment.operation(&policy)).await?,
-            }
+            run(teller.as_mut(), &Payment::random(&entropy), what, &policy).await?;
         }
         took.push(begun.elapsed());
     }
-    Ok(took)
+    Ok((took, teller))
 }
 
 fn policy() -> Arc<Policy> {
