@@ -141,10 +141,10 @@ async fn held_connections_leave_none_for_others() {
     }
 }
 
-/// Not a test of its own: what the next one kills.
-#[tokio::test]
-#[ignore = "started by no_server_outlives_a_killed_process"]
-async fn serves_until_it_is_killed() {
+/// Said to the process that [`no_server_outlives_a_killed_process`] starts of itself.
+const SERVES: &str = "SEMEL_TESTBED_SERVES";
+
+async fn serve_until_killed() {
     let (postgres, redis) = (Postgres::start().await, Redis::start().await);
     eprintln!("SERVING {} {}", postgres.addr(), redis.addr());
     std::future::pending::<()>().await;
@@ -152,12 +152,16 @@ async fn serves_until_it_is_killed() {
 
 #[tokio::test]
 async fn no_server_outlives_a_killed_process() {
+    if std::env::var_os(SERVES).is_some() {
+        return serve_until_killed().await;
+    }
     let folder = tempfile::tempdir().expect("a folder");
     // Servers that run under another user's id look for their folders in it.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).expect("a folder for everybody");
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "serves_until_it_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "no_server_outlives_a_killed_process", "--nocapture"])
+        .env(SERVES, "1")
         .env("TMPDIR", folder.path())
         .stderr(Stdio::piped())
         .spawn()
