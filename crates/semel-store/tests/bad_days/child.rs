@@ -35,7 +35,7 @@ impl Process {
     }
 
     fn by(mut command: Command, act: &str, url: &str) -> Process {
-        command.args(["--exact", "child::acts", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "child::a_child_does_what_it_is_told", "--nocapture", "--test-threads=1"]);
         command.env(ACT, act).env(URL, url).stdin(Stdio::piped()).stdout(Stdio::piped());
         let name = command.get_program().to_string_lossy().into_owned();
         let mut child = command.spawn().unwrap_or_else(|error| {
@@ -79,18 +79,29 @@ impl Drop for Process {
     }
 }
 
-/// Not a test of its own: what the other process does.
+/// Where every child begins. Started by nobody it starts one itself, which must wait until it is told to go on.
 #[test]
-#[ignore = "only the other tests start it, in a process of its own"]
-fn acts() {
-    let Ok(act) = std::env::var(ACT) else { return };
+fn a_child_does_what_it_is_told() {
+    let Ok(act) = std::env::var(ACT) else { return speaks_when_it_is_told() };
     let url = std::env::var(URL).expect("a URL");
     match act.as_str() {
         "migrate" => semel::testing::run(migrate(&url)),
         "sleep" => semel::testing::run(claim_and_settle(&url)),
         "claim" => semel::testing::run(claim_and_tell(&url)),
+        "speak" => {
+            wait(&url);
+            say("went on");
+        }
         other => panic!("{other}?"),
     }
+}
+
+fn speaks_when_it_is_told() {
+    let mut child = Process::start("speak", "memory:");
+    assert_eq!(child.says(), "memory:");
+    child.go();
+    assert_eq!(child.says(), "went on");
+    child.ends();
 }
 
 fn say(line: &str) {
