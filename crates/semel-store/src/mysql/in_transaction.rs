@@ -28,6 +28,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mysql_async::Value;
 use semel::record::{self, Unfit};
+
+use crate::order::{as_asked, by_key};
 use semel::{
     Claim, ClaimRequest, InTransaction, Lease, Once, Operation, Run, Settlement, Timestamp, TransactionError,
     Twin,
@@ -129,14 +131,11 @@ impl<H: Handle> InTransaction for In<H> {
         requests: &[ClaimRequest],
         twin: Twin,
     ) -> Result<Vec<Claim>, TransactionError> {
-        let mut order: Vec<usize> = (0..requests.len()).collect();
-        order.sort_by_key(|at| (requests[*at].key.as_str(), requests[*at].scope.as_str()));
         let mut claims = Vec::with_capacity(requests.len());
-        for at in order {
+        for at in by_key(requests) {
             claims.push((at, self.claim(&requests[at], twin).await?));
         }
-        claims.sort_by_key(|(at, _)| *at);
-        Ok(claims.into_iter().map(|(_, claim)| claim).collect())
+        Ok(as_asked(claims))
     }
 
     async fn settle_in(&mut self, settled: &[(Lease, Settlement)]) -> Result<(), TransactionError> {

@@ -51,6 +51,8 @@ use semel::{
     Run, Settlement, TransactionError, Twin, Was,
 };
 
+use crate::order::{as_asked, by_key};
+
 #[cfg(feature = "sqlx-postgres")]
 mod in_sqlx;
 mod in_tokio_postgres;
@@ -206,14 +208,11 @@ impl<H: Handle> InTransaction for In<H> {
         requests: &[ClaimRequest],
         twin: Twin,
     ) -> Result<Vec<Claim>, TransactionError> {
-        let mut order: Vec<usize> = (0..requests.len()).collect();
-        order.sort_by_key(|at| (requests[*at].key.as_str(), requests[*at].scope.as_str()));
         let mut claims = Vec::with_capacity(requests.len());
-        for at in order {
+        for at in by_key(requests) {
             claims.push((at, self.claim(&requests[at], twin).await?));
         }
-        claims.sort_by_key(|(at, _)| *at);
-        Ok(claims.into_iter().map(|(_, claim)| claim).collect())
+        Ok(as_asked(claims))
     }
 
     async fn settle_in(&mut self, settled: &[(Lease, Settlement)]) -> Result<(), TransactionError> {
