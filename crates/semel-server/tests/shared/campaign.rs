@@ -85,7 +85,7 @@ impl Campaign {
         // All at once: each of them finds an empty database, and makes the schema or waits for it.
         let mut gateways: Vec<_> = std::thread::scope(|scope| {
             let starting: Vec<_> =
-                self.launches.iter().map(|launch| scope.spawn(|| launch.start())).collect();
+                self.launches.iter().map(|launch| scope.spawn(|| launch.start_supervised())).collect();
             starting.into_iter().map(|gateway| gateway.join().expect("a gateway")).collect()
         });
         let mut happened = BTreeMap::new();
@@ -114,7 +114,7 @@ impl Campaign {
             let name = match event {
                 Event::GatewayKilled(number) => {
                     assert_eq!(gateways[number].kill().signal(), Some(9), "it ended by itself");
-                    gateways[number] = self.launches[number].start();
+                    gateways[number] = self.launches[number].start_supervised();
                     "gateways killed"
                 }
                 Event::DatabaseKilled => {

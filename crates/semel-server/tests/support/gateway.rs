@@ -140,15 +140,36 @@ impl Launch {
     ///
     /// When it does not become ready.
     pub(crate) fn start(&self) -> Gateway {
+        self.try_start().unwrap_or_else(|reason| panic!("the gateway is not ready: {reason}"))
+    }
+
+    /// Starts it as a supervisor does: once more when it ended because its store did not answer in time.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become ready for another reason, or not in ten attempts.
+    pub(crate) fn start_supervised(&self) -> Gateway {
+        let mut last = String::new();
+        for _ in 0..10 {
+            match self.try_start() {
+                Ok(gateway) => return gateway,
+                Err(reason) if reason.contains("the store cannot be opened") => last = reason,
+                Err(reason) => panic!("the gateway is not ready: {reason}"),
+            }
+        }
+        panic!("the gateway is not ready after ten attempts: {last}")
+    }
+
+    fn try_start(&self) -> Result<Gateway, String> {
         let listen = self.listen.unwrap_or_else(free_address);
         let mut gateway = Launch { listen: Some(listen), ..self.clone() }.spawn();
         match gateway.wait_ready() {
-            Ok(()) => gateway,
+            Ok(()) => Ok(gateway),
             // Somebody else took the address after it was tried.
             Err(reason) if self.listen.is_none() && reason.contains("is taken by another process") => {
-                self.start()
+                self.try_start()
             }
-            Err(reason) => panic!("the gateway is not ready: {reason}"),
+            Err(reason) => Err(reason),
         }
     }
 
