@@ -67,6 +67,6 @@ pub use store::{
     Store, StoreError, Swept, View, Was,
 };
 pub use transaction::{
-    CommitError, Done, InTransaction, Once, Ran, Rerun, Run, TransactionError, Transactions, Twin, Whole,
-    WholeError,
+    CommitError, Done, InTransaction, Once, Ran, Rerun, Run, Savepoints, TransactionError, Transactions,
+    Twin, Whole, WholeError,
 };

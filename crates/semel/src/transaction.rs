@@ -83,6 +83,40 @@ pub trait InTransaction: Send {
 
     /// Settles what was claimed in this transaction.
     async fn settle_in(&mut self, settled: &[(Lease, Settlement)]) -> Result<(), TransactionError>;
+
+    /// Claims, and settles what it acquires with this settlement at once: for work whose outcome is known before it
+    /// begins, and which rolls back when it fails. It is [`claim_in`](InTransaction::claim_in) followed by
+    /// [`settle_in`](InTransaction::settle_in), and a store may do both in one step: what lies between them nobody can
+    /// see. There a twin that refuses waits for the other transaction all the same.
+    async fn claim_settled_in(
+        &mut self,
+        requests: &[ClaimRequest],
+        settlement: &Settlement,
+    ) -> Result<Vec<Claim>, TransactionError> {
+        let claims = self.claim_in(requests, Twin::Wait).await?;
+        let acquired = claims.iter().filter_map(|claim| match claim {
+            Claim::Acquired(lease) => Some((lease.clone(), settlement.clone())),
+            _ => None,
+        });
+        let acquired: Vec<_> = acquired.collect();
+        self.settle_in(&acquired).await?;
+        Ok(claims)
+    }
+}
+
+/// A transaction of which a part can be undone: for several operations in one, where one may fail (C103).
+///
+/// One mark at a time. After an error of these the transaction must be rolled back.
+#[async_trait]
+pub trait Savepoints: InTransaction {
+    /// Marks where the transaction stands.
+    async fn mark(&mut self) -> Result<(), TransactionError>;
+
+    /// Forgets the mark; what was done since stays.
+    async fn keep_marked(&mut self) -> Result<(), TransactionError>;
+
+    /// Undoes what was done since the mark, after a failed statement too, and forgets the mark.
+    async fn undo_marked(&mut self) -> Result<(), TransactionError>;
 }
 
 /// What the claim decided. Every answer but [`Once::Run`] gives the transaction back, as it was.

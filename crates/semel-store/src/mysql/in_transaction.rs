@@ -31,8 +31,8 @@ use semel::record::{self, Unfit};
 
 use crate::order::{as_asked, by_key};
 use semel::{
-    Claim, ClaimRequest, InTransaction, Lease, Once, Operation, Run, Settlement, Timestamp, TransactionError,
-    Twin,
+    Claim, ClaimRequest, InTransaction, Lease, Once, Operation, Run, Savepoints, Settlement, Timestamp,
+    TransactionError, Twin,
 };
 
 use super::rows::{self, Columns, Found, Name};
@@ -66,12 +66,20 @@ pub trait Handle: Send {
     /// Runs one statement. For this module only.
     #[doc(hidden)]
     async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Vec<Value>>, Refusal>;
+
+    /// Runs one statement as text: of some kinds MySQL prepares none. For this module only.
+    #[doc(hidden)]
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal>;
 }
 
 #[async_trait]
 impl<H: Handle> Handle for &mut H {
     async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Vec<Value>>, Refusal> {
         (**self).rows(sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        (**self).run(sql).await
     }
 }
 
@@ -143,6 +151,23 @@ impl<H: Handle> InTransaction for In<H> {
             self.settle(lease, settlement).await?;
         }
         Ok(())
+    }
+}
+
+/// Of a name that nobody else's is likely to be.
+#[async_trait]
+impl<H: Handle> Savepoints for In<H> {
+    async fn mark(&mut self) -> Result<(), TransactionError> {
+        Ok(self.0.run("SAVEPOINT semel_mark").await?)
+    }
+
+    async fn keep_marked(&mut self) -> Result<(), TransactionError> {
+        Ok(self.0.run("RELEASE SAVEPOINT semel_mark").await?)
+    }
+
+    async fn undo_marked(&mut self) -> Result<(), TransactionError> {
+        self.0.run("ROLLBACK TO SAVEPOINT semel_mark").await?;
+        self.keep_marked().await
     }
 }
 

@@ -48,7 +48,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel::{
     Algorithm, Cause, Claim, ClaimRequest, Fence, InTransaction, Lease, Once, Operation, Outcome, Purpose,
-    Run, Settlement, TransactionError, Twin, Was,
+    Run, Savepoints, Settlement, TransactionError, Twin, Was,
 };
 
 use crate::order::{as_asked, by_key};
@@ -56,6 +56,7 @@ use crate::order::{as_asked, by_key};
 #[cfg(feature = "sqlx-postgres")]
 mod in_sqlx;
 mod in_tokio_postgres;
+mod settled;
 mod whole;
 
 #[cfg(feature = "sqlx-postgres")]
@@ -82,12 +83,20 @@ pub trait Handle: Send {
     /// Runs one statement. For this module only.
     #[doc(hidden)]
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal>;
+
+    /// Runs a statement without parameters or rows, or several. For this module only.
+    #[doc(hidden)]
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal>;
 }
 
 #[async_trait]
 impl<H: Handle> Handle for &mut H {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
         (**self).rows(sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        (**self).run(sql).await
     }
 }
 
@@ -100,6 +109,10 @@ pub enum Value<'a> {
     MaybeBytes(Option<&'a [u8]>),
     Number(i64),
     Flag(bool),
+    Texts(&'a [&'a str]),
+    ByteStrings(&'a [&'a [u8]]),
+    Numbers(&'a [i64]),
+    Flags(&'a [bool]),
 }
 
 /// A row: every statement gives the same columns.
@@ -220,6 +233,30 @@ impl<H: Handle> InTransaction for In<H> {
             self.settle(lease, settlement).await?;
         }
         Ok(())
+    }
+
+    async fn claim_settled_in(
+        &mut self,
+        requests: &[ClaimRequest],
+        settlement: &Settlement,
+    ) -> Result<Vec<Claim>, TransactionError> {
+        self.claim_settled(requests, settlement).await
+    }
+}
+
+/// Of a name that nobody else's is likely to be.
+#[async_trait]
+impl<H: Handle> Savepoints for In<H> {
+    async fn mark(&mut self) -> Result<(), TransactionError> {
+        Ok(self.0.run("SAVEPOINT semel_mark").await?)
+    }
+
+    async fn keep_marked(&mut self) -> Result<(), TransactionError> {
+        Ok(self.0.run("RELEASE SAVEPOINT semel_mark").await?)
+    }
+
+    async fn undo_marked(&mut self) -> Result<(), TransactionError> {
+        Ok(self.0.run("ROLLBACK TO SAVEPOINT semel_mark; RELEASE SAVEPOINT semel_mark").await?)
     }
 }
 

@@ -29,10 +29,13 @@ const ONCE: Migration =
 const FIT: Migration =
     Migration { number: 4, name: "fit", sql: include_str!("../migrations/postgres/0004_fit.sql") };
 
-const MIGRATIONS: [Migration; 4] = [RECORDS, FUNCTIONS, ONCE, FIT];
+const INBOX: Migration =
+    Migration { number: 5, name: "inbox", sql: include_str!("../migrations/postgres/0005_inbox.sql") };
+
+const MIGRATIONS: [Migration; 5] = [RECORDS, FUNCTIONS, ONCE, FIT, INBOX];
 
 /// Those that make functions, and what needs them: passed over with `functions=off`.
-const ONLY_FUNCTIONS: [u32; 3] = [2, 3, 4];
+const ONLY_FUNCTIONS: [u32; 4] = [2, 3, 4, 5];
 
 /// The highest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;

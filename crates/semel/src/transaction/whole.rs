@@ -126,6 +126,12 @@ impl<D: Transactions> Whole<D> {
         Whole { transactions: Arc::new(transactions), rerun: Rerun::Never, tries_max: 5, find_out_for }
     }
 
+    /// Where its transactions come from.
+    #[must_use]
+    pub fn transactions(&self) -> &Arc<D> {
+        &self.transactions
+    }
+
     /// Whether the work may be run again.
     #[must_use]
     pub fn rerun(self, rerun: Rerun) -> Whole<D> {

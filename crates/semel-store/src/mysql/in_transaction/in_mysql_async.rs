@@ -11,12 +11,20 @@ impl Handle for Transaction<'_> {
     async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Vec<Value>>, Refusal> {
         rows(self, sql, values).await
     }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        self.query_drop(sql).await.map_err(refusal)
+    }
 }
 
 #[async_trait]
 impl Handle for Conn {
     async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Vec<Value>>, Refusal> {
         rows(self, sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        self.query_drop(sql).await.map_err(refusal)
     }
 }
 

@@ -12,12 +12,20 @@ impl Handle for Transaction<'_, MySql> {
     async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Vec<Value>>, Refusal> {
         rows(self, sql, values).await
     }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        sqlx::raw_sql(sql).execute(&mut **self).await.map(drop).map_err(refusal)
+    }
 }
 
 #[async_trait]
 impl Handle for MySqlConnection {
     async fn rows(&mut self, sql: &'static str, values: Vec<Value>) -> Result<Vec<Vec<Value>>, Refusal> {
         rows(self, sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        sqlx::raw_sql(sql).execute(self).await.map(drop).map_err(refusal)
     }
 }
 

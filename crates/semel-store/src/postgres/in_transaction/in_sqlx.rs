@@ -11,12 +11,20 @@ impl Handle for Transaction<'_, Postgres> {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
         rows(self, sql, values).await
     }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        sqlx::raw_sql(sql).execute(&mut **self).await.map(drop).map_err(refusal)
+    }
 }
 
 #[async_trait]
 impl Handle for PgConnection {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
         rows(self, sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        sqlx::raw_sql(sql).execute(self).await.map(drop).map_err(refusal)
     }
 }
 
@@ -33,6 +41,10 @@ async fn rows(
         Value::MaybeBytes(bytes) => query.bind(bytes),
         Value::Number(number) => query.bind(number),
         Value::Flag(flag) => query.bind(flag),
+        Value::Texts(texts) => query.bind(texts),
+        Value::ByteStrings(strings) => query.bind(strings),
+        Value::Numbers(numbers) => query.bind(numbers),
+        Value::Flags(flags) => query.bind(flags),
     });
     let is_kept = connection.cached_statements_size() > 0;
     let rows = query.persistent(is_kept).fetch_all(connection).await.map_err(refusal)?;

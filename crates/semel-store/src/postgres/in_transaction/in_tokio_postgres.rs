@@ -11,12 +11,20 @@ impl Handle for Transaction<'_> {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
         rows(self, sql, values).await
     }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        run(self, sql).await
+    }
 }
 
 #[async_trait]
 impl Handle for Client {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
         rows(self, sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        run(self, sql).await
     }
 }
 
@@ -34,10 +42,18 @@ pub(super) async fn rows(
             Value::MaybeBytes(bytes) => (bytes as _, Type::BYTEA),
             Value::Number(number) => (number as _, Type::INT8),
             Value::Flag(flag) => (flag as _, Type::BOOL),
+            Value::Texts(texts) => (texts as _, Type::TEXT_ARRAY),
+            Value::ByteStrings(strings) => (strings as _, Type::BYTEA_ARRAY),
+            Value::Numbers(numbers) => (numbers as _, Type::INT8_ARRAY),
+            Value::Flags(flags) => (flags as _, Type::BOOL_ARRAY),
         })
         .collect();
     let rows = client.query_typed(sql, &parameters).await.map_err(refusal)?;
     rows.iter().map(|row| read(row).map_err(refusal)).collect()
+}
+
+pub(super) async fn run(client: &(impl GenericClient + Sync), sql: &'static str) -> Result<(), Refusal> {
+    client.batch_execute(sql).await.map_err(refusal)
 }
 
 fn read(row: &Row) -> Result<Reply, tokio_postgres::Error> {

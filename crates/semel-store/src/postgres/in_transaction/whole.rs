@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use semel::{BoxError, CommitError, TransactionError, Transactions};
 use tokio_postgres::Client;
 
-use super::in_tokio_postgres::{refusal, rows};
+use super::in_tokio_postgres::{refusal, rows, run};
 use super::{Handle, In, Refusal, Reply, Value};
 
 /// In one round trip. The timeout ends with the transaction.
@@ -117,6 +117,10 @@ impl<C> Drop for Begun<C> {
 impl<C: Send + Sync> Handle for Begun<C> {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
         rows((self.client)(&self.connection), sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
+        run((self.client)(&self.connection), sql).await
     }
 }
 
