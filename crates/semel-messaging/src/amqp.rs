@@ -16,6 +16,7 @@
 //!    them on one node, and Debian does not have it.
 //! 5. **Dead letters** are published to `NAME.dead` with the headers of a [`Grave`](crate::Grave), confirmed, and only
 //!    then is the message acknowledged. The broker's own dead-lettering knows no attempts and is not confirmed.
+//!    [`RabbitSource::dead_letters`] names another queue for them. It drops none that was looked at often.
 //! 6. A message that moves keeps its properties, but for what would change where it goes (`CC`, `BCC`, expiration), what
 //!    the broker writes itself (`x-death`, `x-delivery-count`) and `user-id`, which only its sender may claim. Where it
 //!    was published to is kept in `semel-exchange` and `semel-subject`.

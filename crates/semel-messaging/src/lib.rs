@@ -57,7 +57,7 @@ pub use grave::{Grave, reason};
 pub use identity::{Id, Missing};
 pub use inbox::Inbox;
 pub use message::{Headers, Message};
-pub use redrive::{DeadLetters, Errand, Fate, RedriveError};
+pub use redrive::{DeadLetters, Errand, Fate, Look, RedriveError};
 pub use sink::{SendError, Sent, Sink};
 pub use source::{Abilities, Deadline, Delivery, Later, Order, Receipt, ReceiptError, Source, SourceError};
 

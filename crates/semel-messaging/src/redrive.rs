@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel::{Engine, Entry, Key, Resolved, Scope, Settlement, Store, StoreError, View, Word};
+use semel::{Cause, Engine, Entry, Key, Resolved, Scope, Settlement, Store, StoreError, View, Word};
 use tokio::time::timeout;
 
 use crate::grave::{Grave, reason};
@@ -104,10 +104,10 @@ impl DeadLetters {
     ///
     /// When they cannot be read.
     pub async fn list(&self) -> Result<Vec<Arc<Message>>, RedriveError> {
-        let source = (self.sources)();
-        let held = gather(&*source).await;
-        source.close().await;
-        Ok(held?.into_iter().map(|delivery| delivery.message).collect())
+        let look = self.look().await?;
+        let letters = look.letters().cloned().collect();
+        look.close().await;
+        Ok(letters)
     }
 
     /// Sends those back that are chosen and may go.
@@ -133,14 +133,23 @@ impl DeadLetters {
         errand: &Errand,
         choose: impl Fn(&Message) -> bool,
     ) -> Result<Vec<(Arc<Message>, Fate)>, RedriveError> {
-        self.each(errand, choose, async |delivery| {
-            if errand.dry_run {
-                return Ok(Fate::WouldGo);
+        self.each(errand, choose, async |delivery| self.discard_one(delivery, errand).await).await
+    }
+
+    /// Takes hold of them until the look is closed, the oldest first: nobody else sees them meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub async fn look(&self) -> Result<Look<'_>, RedriveError> {
+        let source = (self.sources)();
+        match gather(&*source).await {
+            Ok(held) => Ok(Look { dead: self, source, held }),
+            Err(error) => {
+                source.close().await;
+                Err(error.into())
             }
-            delivery.receipt.ack().await?;
-            Ok(Fate::Gone)
-        })
-        .await
+        }
     }
 
     async fn each(
@@ -149,17 +158,16 @@ impl DeadLetters {
         choose: impl Fn(&Message) -> bool,
         one: impl AsyncFn(&Delivery) -> Result<Fate, RedriveError>,
     ) -> Result<Vec<(Arc<Message>, Fate)>, RedriveError> {
-        let source = (self.sources)();
+        let look = self.look().await?;
         let done = async {
             let mut fates = Vec::new();
-            let held = gather(&*source).await?;
-            for delivery in held.iter().filter(|delivery| choose(&delivery.message)).take(errand.limit) {
+            for delivery in look.held.iter().filter(|delivery| choose(&delivery.message)).take(errand.limit) {
                 fates.push((delivery.message.clone(), one(delivery).await?));
             }
             Ok(fates)
         };
         let done = done.await;
-        source.close().await;
+        look.close().await;
         done
     }
 
@@ -181,11 +189,36 @@ impl DeadLetters {
         if let Some(entry) = entry.filter(|entry| matches!(entry.view, View::Dead { .. }))
             && self.release(&entry, &errand.word).await? == Resolved::Moved
         {
-            return Ok(Fate::Stays("its record has changed meanwhile: look again"));
+            return Ok(Fate::Stays(MOVED));
         }
         self.sink.send(&risen(message, origin)).await?;
         delivery.receipt.ack().await?;
         Ok(Fate::Gone)
+    }
+
+    /// A record that was given up says from then on who threw its message away; one of which nobody knows stays open.
+    async fn discard_one(&self, delivery: &Delivery, errand: &Errand) -> Result<Fate, RedriveError> {
+        if errand.dry_run {
+            return Ok(Fate::WouldGo);
+        }
+        let entry = self.record(&delivery.message).await?;
+        if let Some(entry) = entry.filter(|entry| matches!(entry.view, View::Dead { .. })) {
+            let discarded = Settlement::Bury { cause: Cause::new(DISCARDED) };
+            if self.engine.resolve_by(&entry, &discarded, false, &errand.word).await? == Resolved::Moved {
+                return Ok(Fate::Stays(MOVED));
+            }
+        }
+        delivery.receipt.ack().await?;
+        Ok(Fate::Gone)
+    }
+
+    /// What the store knows of a message's key: for people.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn entry(&self, message: &Message) -> Result<Option<Entry>, StoreError> {
+        self.record(message).await
     }
 
     /// What the store knows of it. For the choice of words only: the release is fenced.
@@ -200,6 +233,63 @@ impl DeadLetters {
         let (not_before, remember_for) = (None, self.remember_for);
         let settlement = Settlement::Release { not_before, unbind: false, ran: true, remember_for };
         self.engine.resolve_by(entry, &settlement, false, word).await
+    }
+}
+
+const MOVED: &str = "its record has changed meanwhile: look again";
+
+/// The cause of a record whose message was thrown away.
+const DISCARDED: &str = "discarded";
+
+/// Dead letters that are held.
+#[derive(Debug)]
+pub struct Look<'a> {
+    dead: &'a DeadLetters,
+    source: Arc<dyn Source>,
+    held: Vec<Delivery>,
+}
+
+impl Look<'_> {
+    /// They, the oldest first.
+    pub fn letters(&self) -> impl ExactSizeIterator<Item = &Arc<Message>> {
+        self.held.iter().map(|delivery| &delivery.message)
+    }
+
+    /// Whether there may be more than are held.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.held.len() >= LOOKED_AT_MAX as usize
+    }
+
+    /// Sends one of them back, by its place among [`letters`](Look::letters), if it may go.
+    ///
+    /// # Errors
+    ///
+    /// [`RedriveError`].
+    ///
+    /// # Panics
+    ///
+    /// When there is none in that place.
+    pub async fn redrive(&self, at: usize, errand: &Errand) -> Result<Fate, RedriveError> {
+        self.dead.redrive_one(&self.held[at], errand).await
+    }
+
+    /// Throws one of them away.
+    ///
+    /// # Errors
+    ///
+    /// [`RedriveError`].
+    ///
+    /// # Panics
+    ///
+    /// When there is none in that place.
+    pub async fn discard(&self, at: usize, errand: &Errand) -> Result<Fate, RedriveError> {
+        self.dead.discard_one(&self.held[at], errand).await
+    }
+
+    /// Lets go of those that are left.
+    pub async fn close(self) {
+        self.source.close().await;
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::PATIENCE;
 use super::moved::copied;
 use super::publisher::Unsent;
-use super::source::Generation;
+use super::source::{Generation, KEPT_WHILE_LOOKED_AT};
 use crate::grave::Grave;
 use crate::source::{Deadline, Later, Receipt, ReceiptError};
 
@@ -101,7 +101,7 @@ impl Receipt for RabbitReceipt {
     async fn bury(&self, grave: &Grave) -> Result<(), ReceiptError> {
         let queue = self.generation.names.dead();
         if self.acker.usable() {
-            self.make(&queue, []).await?;
+            self.make(&queue, [KEPT_WHILE_LOOKED_AT]).await?;
         }
         let sent = self.moved_to(&queue, grave.headers()).await;
         if matches!(sent, Err(ReceiptError::Unavailable(_))) {

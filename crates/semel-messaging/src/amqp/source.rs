@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +32,7 @@ pub struct RabbitSource {
     names: Arc<Names>,
     declare: bool,
     single_active: bool,
+    connected: AtomicBool,
     /// Of the last [`Source::open`]; 0 before.
     held_max: AtomicU16,
     /// One connection at a time.
@@ -42,15 +43,21 @@ pub struct RabbitSource {
 
 const DEAD: &str = ".dead";
 
+/// Whoever looks at the dead letters gives them back, and from RabbitMQ 4.0 on what was given back twenty times is
+/// dropped, unless the queue says otherwise.
+pub(super) const KEPT_WHILE_LOOKED_AT: (&str, AMQPValue) = ("x-delivery-limit", AMQPValue::LongInt(i32::MAX));
+
 /// The queue, and the names that are made of its name.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) queue: String,
+    /// Where its dead letters go; the queue of dead letters has none.
+    dead: Option<String>,
 }
 
 impl Names {
     pub(super) fn dead(&self) -> String {
-        format!("{}{DEAD}", self.queue)
+        self.dead.clone().unwrap_or_else(|| format!("{}{DEAD}", self.queue))
     }
 
     pub(super) fn waiting(&self, seconds: u64) -> String {
@@ -90,9 +97,13 @@ impl RabbitSource {
         }
         Ok(RabbitSource {
             broker,
-            names: Arc::new(Names { queue: name.to_owned() }),
+            names: Arc::new(Names {
+                queue: name.to_owned(),
+                dead: (!name.ends_with(DEAD)).then(|| format!("{name}{DEAD}")),
+            }),
             declare: false,
             single_active: false,
+            connected: AtomicBool::new(false),
             held_max: AtomicU16::new(0),
             current: tokio::sync::Mutex::new(None),
             stopped: CancellationToken::new(),
@@ -114,12 +125,39 @@ impl RabbitSource {
         RabbitSource { declare: true, single_active: true, ..self }
     }
 
+    /// Its dead letters go there, instead of to `NAME.dead`.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Refused`] when that is no name for a queue, or the name of this one.
+    pub fn dead_letters(self, name: &str) -> Result<RabbitSource, SourceError> {
+        let queue = self.names.queue.clone();
+        if name.is_empty() || name.len() > RabbitSource::NAME_BYTES_MAX || name == queue {
+            return Err(SourceError::Refused(format!("{name:?} cannot be the dead letters of {queue:?}")));
+        }
+        Ok(RabbitSource { names: Arc::new(Names { queue, dead: Some(name.to_owned()) }), ..self })
+    }
+
+    /// The queue holds dead letters itself: it has none of its own, whatever it is called.
+    #[must_use]
+    pub fn of_dead_letters(self) -> RabbitSource {
+        let queue = self.names.queue.clone();
+        RabbitSource { names: Arc::new(Names { queue, dead: None }), ..self }
+    }
+
+    /// Whether there is a connection, as far as is known: between a loss and the next one there is none.
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
     async fn connect(&self) -> Result<Current, SourceError> {
         let connection = self.broker.connect(&self.names.queue).await?;
         let began = timeout(PATIENCE, self.begin(connection)).await;
-        began
+        let began = began
             .map_err(|elapsed| self.broker.unreachable(elapsed))?
-            .map_err(|error| self.broker.refused_or_not(error))
+            .map_err(|error| self.broker.refused_or_not(error))?;
+        self.connected.store(true, Ordering::Relaxed);
+        Ok(began)
     }
 
     async fn begin(&self, connection: Connection) -> Result<Current, Error> {
@@ -131,9 +169,8 @@ impl RabbitSource {
         let arguments = if self.declare { quorum(single) } else { FieldTable::default() };
         channel.queue_declare(queue.clone(), options, arguments).await?;
         let publisher = Publisher::default();
-        // Dead letters have none of their own.
-        if !self.names.queue.ends_with(DEAD) {
-            publisher.declare(&connection, &self.names.dead(), []).await?;
+        if let Some(dead) = &self.names.dead {
+            publisher.declare(&connection, dead, [KEPT_WHILE_LOOKED_AT]).await?;
         }
         channel.basic_qos(self.held_max(), BasicQosOptions::default()).await?;
         let consume = (BasicConsumeOptions::default(), FieldTable::default());
@@ -260,6 +297,7 @@ impl Source for RabbitSource {
                     // Its connection, or its channel, or its queue has ended.
                     None => {
                         held.generation.lost.cancel();
+                        self.connected.store(false, Ordering::Relaxed);
                         *current = None;
                     }
                 },
@@ -286,6 +324,7 @@ impl Source for RabbitSource {
             let _ = timeout(PATIENCE, held.generation.connection.close(200, "done".into())).await;
             held.generation.lost.cancel();
         }
+        self.connected.store(false, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::{Fence, Key, Lease, Operation};
+use semel::{Cause, Fence, Key, Lease, Operation};
 
 use crate::message::Message;
 
@@ -72,11 +72,11 @@ pub struct Failure {
     pub(super) said: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Transient { after: Option<Duration> },
     Permanent,
-    Unknown,
+    Unknown { cause: Cause },
     NotRun,
 }
 
@@ -102,7 +102,13 @@ impl Failure {
     /// Nobody can tell whether it took effect: what the consumer was told to do with that is done.
     #[must_use]
     pub fn unknown(said: impl fmt::Display) -> Failure {
-        Failure { kind: Kind::Unknown, said: said.to_string() }
+        Failure::unknown_by(Cause::SAID, said)
+    }
+
+    /// The same, with a cause of one's own in the record, by which it can be found: [`Cause::TIMEOUT`], say.
+    #[must_use]
+    pub fn unknown_by(cause: Cause, said: impl fmt::Display) -> Failure {
+        Failure { kind: Kind::Unknown { cause }, said: said.to_string() }
     }
 
     /// Nothing was begun, because something that it needs is away: tried again for as long as that takes, and not

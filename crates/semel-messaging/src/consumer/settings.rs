@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel::{Engine, Entropy, FOREVER, History, OnUnknown, Policy, PolicyError, Store};
+use semel::{Engine, Entropy, FOREVER, History, Instance, OnUnknown, Policy, PolicyError, Probe, Store};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::Consumer;
 use super::handler::Handler;
-use super::shared::{Retry, Shared};
+use super::shared::{Asking, Retry, Shared};
 use crate::field::Field;
 use crate::identity::{Id, Missing, Naming};
 use crate::observe::Meters;
@@ -35,6 +35,8 @@ pub struct Builder {
     drain_for: Duration,
     entropy: Entropy,
     history: Option<Arc<dyn History>>,
+    instance: Option<Instance>,
+    asking: Option<Asking>,
 }
 
 impl Builder {
@@ -54,6 +56,8 @@ impl Builder {
             drain_for: Duration::from_secs(30),
             entropy: Entropy::system(),
             history: None,
+            instance: None,
+            asking: None,
         }
     }
 
@@ -139,6 +143,25 @@ impl Builder {
         Builder { history: Some(history), ..self }
     }
 
+    /// Who is asked whether a message took effect, for [`OnUnknown::Probe`]: not before it has been unknown for `after`,
+    /// and then again after pauses that double. What is still unknown when the first delivery was `ask_for` ago is
+    /// given up, reason `outcome-unknown`. Nobody.
+    pub fn probe(
+        mut self,
+        probe: Arc<dyn Probe>,
+        after: Duration,
+        within: Duration,
+        ask_for: Duration,
+    ) -> Builder {
+        (self.policy.probe_after, self.policy.probe_within) = (after, within);
+        Builder { asking: Some(Asking { probe, ask_for }), ..self }
+    }
+
+    /// This process's name: records tell by it who was there. None.
+    pub fn instance(self, instance: Instance) -> Builder {
+        Builder { instance: Some(instance), ..self }
+    }
+
     /// Where jitter and attempt ids come from. The operating system.
     pub fn entropy(self, entropy: Entropy) -> Builder {
         Builder { entropy, ..self }
@@ -168,7 +191,7 @@ impl Builder {
             return Err(Unfit::Name(self.name.clone()));
         }
         self.policy.check()?;
-        if self.policy.on_unknown == OnUnknown::Probe {
+        if (self.policy.on_unknown == OnUnknown::Probe) != self.asking.is_some() {
             return Err(Unfit::NobodyToAsk);
         }
         if self.in_flight_max == 0 || self.places() < self.in_flight_max || self.places() > HELD_MAX {
@@ -200,6 +223,10 @@ impl Builder {
             Some(history) => engine.with_history(history),
             None => engine,
         };
+        let engine = match self.instance {
+            Some(instance) => engine.with_instance(instance),
+            None => engine,
+        };
         let naming = Naming {
             consumer: self.name.clone(),
             id: self.id,
@@ -214,6 +241,7 @@ impl Builder {
             policy: Arc::new(self.policy),
             naming,
             lane: self.lane,
+            asking: self.asking,
             retry: self.retry,
             body_bytes_max: self.body_bytes_max,
             handler,
@@ -242,8 +270,8 @@ pub enum Unfit {
     /// The times do not fit together.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// There is no probe for messages.
-    #[error("a consumer has nobody to ask: choose `park` or `rerun` for what is unknown")]
+    /// A probe and the choice `probe` belong together.
+    #[error("`probe` for what is unknown needs somebody to ask, and whoever is asked needs `probe`")]
     NobodyToAsk,
     /// Nothing could run, or less is held than runs.
     #[error(

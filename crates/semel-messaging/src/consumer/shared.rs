@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel::retry::Backoff;
-use semel::{Engine, Entropy, Policy};
+use semel::{Engine, Entropy, Policy, Probe};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,8 @@ pub(super) struct Shared {
     pub(super) policy: Arc<Policy>,
     pub(super) naming: Naming,
     pub(super) lane: Option<Field>,
+    /// Who is asked about what is unknown.
+    pub(super) asking: Option<Asking>,
     pub(super) retry: Retry,
     pub(super) body_bytes_max: usize,
     pub(super) handler: Arc<dyn Handler>,
@@ -30,6 +32,14 @@ pub(super) struct Shared {
     pub(super) stopping: CancellationToken,
     pub(super) meters: Meters,
     pub(super) engine_meters: Arc<semel::observe::Meters>,
+}
+
+/// Who knows whether a message took effect.
+#[derive(Debug, Clone)]
+pub(super) struct Asking {
+    pub(super) probe: Arc<dyn Probe>,
+    /// Counted from the first delivery; after that a person has to say.
+    pub(super) ask_for: Duration,
 }
 
 impl fmt::Debug for Shared {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel::retry::Backoff;
-use semel::{Cause, Lease, Operation, Outcome, Scope, Verdict};
+use semel::{Answer, Cause, Lease, Operation, Outcome, Scope, Verdict};
 use tokio::time::sleep;
 
 use super::handler::{Failure, Kind, Work};
@@ -105,13 +105,16 @@ impl Turn {
         let answer =
             self.shared.engine.once(operation, move |lease| run(shared, message, inbox, lease)).await;
         self.note(&answer);
-        next(answer)
+        match self.shared.asks_again(&answer) {
+            Some(after) => Next::Elsewhere(after),
+            None => next(answer),
+        }
     }
 
     /// For the grave, should it come to that.
-    fn note(&mut self, answer: &semel::Answer<Ended>) {
+    fn note(&mut self, answer: &Answer<Ended>) {
         let (lease, said) = match answer {
-            semel::Answer::Ran { value, lease, .. } => match value {
+            Answer::Ran { value, lease, .. } => match value {
                 Ended::Retry { said, .. } => {
                     self.shared.meters.retried();
                     (lease, said.as_str())
@@ -120,8 +123,8 @@ impl Turn {
                 Ended::NotRun { said } => return self.say_not_run(lease, said),
                 Ended::Done => return,
             },
-            semel::Answer::Broke { cause, lease } => (lease, cause.as_str()),
-            semel::Answer::Replay { attempts, .. } => return self.attempts = *attempts,
+            Answer::Broke { cause, lease } => (lease, cause.as_str()),
+            Answer::Replay { attempts, .. } => return self.attempts = *attempts,
             _ => return,
         };
         self.attempts = lease.attempts;
@@ -251,8 +254,8 @@ async fn run(shared: Arc<Shared>, message: Arc<Message>, inbox: Operation, lease
         Err(Failure { kind: Kind::Permanent, said }) => {
             (Verdict::Bury(Cause::new(reason::REJECTED)), Ended::Rejected { said })
         }
-        Err(Failure { kind: Kind::Unknown, said }) => {
-            (Verdict::Unknown(Cause::SAID), Ended::Unknown { said })
+        Err(Failure { kind: Kind::Unknown { cause }, said }) => {
+            (Verdict::Unknown(cause), Ended::Unknown { said })
         }
         Err(Failure { kind: Kind::NotRun, said }) => (Verdict::NotRun, Ended::NotRun { said }),
     }
@@ -260,9 +263,19 @@ async fn run(shared: Arc<Shared>, message: Arc<Message>, inbox: Operation, lease
 
 impl Shared {
     fn operation(&self, scope: Scope, name: &Name, message: &Message) -> Operation {
-        Operation::new(scope, name.key.clone(), name.fingerprint, self.policy.clone())
+        let operation = Operation::new(scope, name.key.clone(), name.fingerprint, self.policy.clone())
             .label(semel::Label::new(format!("{} {}", self.name, message.subject)))
-            .meters(self.engine_meters.clone())
+            .meters(self.engine_meters.clone());
+        match &self.asking {
+            Some(asking) => operation.probe(asking.probe.clone()),
+            None => operation,
+        }
+    }
+
+    /// How long to wait for the next question about what is unknown, while there is somebody who may know.
+    fn asks_again<T>(&self, answer: &Answer<T>) -> Option<Duration> {
+        let (asking, Answer::Unknown { age, .. }) = (self.asking.as_ref()?, answer) else { return None };
+        (*age < asking.ask_for).then_some(self.policy.probe_after)
     }
 
     /// Where a message is and what it may be; the body's size is asked first.
