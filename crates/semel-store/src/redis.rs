@@ -1,8 +1,9 @@
 //! Records in Redis 7 or a Redis Cluster.
 //!
 //! 1. **One script per verb.** A verb is one Lua script and one trip. Nothing else of that server runs meanwhile, so the
-//!    step is atomic. The scripts repeat the rules of [`semel::record`], and the comparison with it on random histories
-//!    is their proof; reading goes through `record` itself.
+//!    step is atomic. Calls that wait at the same time go together, and a script decides each of them by itself. The
+//!    scripts repeat the rules of [`semel::record`], and the comparison with it on random histories is their proof;
+//!    reading goes through `record` itself.
 //! 2. **Repeatable.** A claim by the attempt that runs gives it the same lease, a settlement that stands is answered
 //!    again, and everything else is fenced. So it does no harm that a cluster's client sends a command again when it lost
 //!    the answer.
@@ -35,7 +36,9 @@
 
 mod address;
 mod browse;
+mod connection;
 mod error;
+mod lanes;
 mod layout;
 mod link;
 mod reply;
@@ -91,13 +94,14 @@ impl RedisStore {
         Ok(RedisStore { link, layout, shown, sweep_from: AtomicUsize::new(0) })
     }
 
+    /// A verb's call, as far as all of them are the same.
+    fn verb(&self, script: &'static scripts::Script, scope: &Scope, key: &Key) -> Call {
+        let (bucket, id) = (self.layout.bucket(key), id(scope, key));
+        script.call().sets(self.layout.sets(bucket)).keys(self.layout.own(bucket, &id)).bytes(id)
+    }
+
     fn fenced(&self, script: &'static scripts::Script, lease: &Lease) -> Call {
-        script
-            .call()
-            .keys(self.layout.names(&lease.scope, &lease.key))
-            .bytes(id(&lease.scope, &lease.key))
-            .number(lease.fence.0)
-            .bytes(lease.attempt.0)
+        self.verb(script, &lease.scope, &lease.key).number(lease.fence.0).bytes(lease.attempt.0)
     }
 
     /// One bucket's part of a sweep.
@@ -118,8 +122,7 @@ impl RedisStore {
 
     async fn free(&self, bucket: Bucket, ids: Vec<Vec<u8>>) -> Result<Swept, StoreError> {
         let sets = [self.layout.due(bucket), self.layout.open(bucket), self.layout.index(bucket)];
-        let records =
-            ids.iter().flat_map(|id| [self.layout.record(bucket, id), self.layout.history(bucket, id)]);
+        let records = ids.iter().flat_map(|id| self.layout.own(bucket, id));
         let call = scripts::SWEEP.call().keys(sets).keys(records);
         reply::swept(self.link.read(&ids.into_iter().fold(call, Call::bytes)).await?)
     }
@@ -128,10 +131,8 @@ impl RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        let call = scripts::CLAIM
-            .call()
-            .keys(self.layout.names(&request.scope, &request.key))
-            .bytes(id(&request.scope, &request.key))
+        let call = self
+            .verb(&scripts::CLAIM, &request.scope, &request.key)
             .bytes(request.attempt.0)
             .number(millis(request.lease_for))
             .bytes(request.label.as_str())
@@ -142,14 +143,14 @@ impl Store for RedisStore {
                 .bytes(reply::fingerprint_bytes(fingerprint))
                 .flag(*rerun)
                 .number(*attempts_max),
-            Purpose::Settle { seen, force } => call.bytes("settle").number(seen.0).flag(*force),
+            Purpose::Settle { seen, force } => call.bytes("settle").number(seen.0).flag(*force).nothing(1),
         };
-        reply::claim(self.link.write(&call).await?, request)
+        reply::claim(self.link.verb(call).await?, request)
     }
 
     async fn renew(&self, lease: &Lease, lease_for: Duration) -> Result<(), StoreError> {
         let call = self.fenced(&scripts::RENEW, lease).number(millis(lease_for));
-        reply::end(self.link.write(&call).await?)
+        reply::end(self.link.verb(call).await?)
     }
 
     async fn settle(&self, lease: &Lease, settlement: &Settlement) -> Result<(), StoreError> {
@@ -167,10 +168,10 @@ impl Store for RedisStore {
                 .flag(*unbind)
                 .flag(*ran)
                 .number(millis(*remember_for)),
-            Settlement::Park { cause } => call.bytes("park").bytes(cause.as_str()),
-            Settlement::Bury { cause } => call.bytes("bury").bytes(cause.as_str()),
+            Settlement::Park { cause } => call.bytes("park").bytes(cause.as_str()).nothing(3),
+            Settlement::Bury { cause } => call.bytes("bury").bytes(cause.as_str()).nothing(3),
         };
-        reply::end(self.link.write(&call).await?)
+        reply::end(self.link.verb(call).await?)
     }
 
     async fn find(&self, scope: &Scope, key: &Key) -> Result<Option<Entry>, StoreError> {
@@ -213,12 +214,12 @@ impl Inspect for RedisStore {
 #[async_trait]
 impl History for RedisStore {
     async fn append(&self, scope: &Scope, key: &Key, event: &Event) -> Result<(), StoreError> {
-        let [record, .., history] = self.layout.names(scope, key);
+        let own = self.layout.own(self.layout.bucket(key), &id(scope, key));
         let text = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
         let ran_for = event.ran_for.map(|ran_for| millis(ran_for).to_string());
         let call = scripts::APPEND
             .call()
-            .keys([record, history])
+            .keys(own)
             .bytes(event.attempt.0)
             .bytes(event.what.as_str())
             .number(event.fence.0)
@@ -233,8 +234,8 @@ impl History for RedisStore {
     }
 
     async fn history(&self, scope: &Scope, key: &Key) -> Result<Vec<Past>, StoreError> {
-        let [record, .., history] = self.layout.names(scope, key);
-        reply::history(self.link.read(&scripts::HISTORY.call().keys([record, history])).await?)
+        let own = self.layout.own(self.layout.bucket(key), &id(scope, key));
+        reply::history(self.link.read(&scripts::HISTORY.call().keys(own)).await?)
     }
 }
 

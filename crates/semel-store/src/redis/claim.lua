@@ -1,17 +1,13 @@
--- Decides a claim, as record::claim does. Atomic as every script is; repeated with the same attempt it gives the same
--- lease, so a client that sends it twice has asked twice and run once.
+-- Decides claims, each as record::claim does. Atomic as every script is; repeated with the same attempt it gives the
+-- same lease, so a client that sends it twice has asked twice and run once.
 --
--- KEYS: record, open, due, index, history
--- ARGV: id, attempt, lease_for, label, input ('+' before it; '' for none), purpose,
---       'run': fingerprint, rerun, attempts_max; 'settle': seen, force
-local id, attempt, lease_for = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local is_run = ARGV[6] == 'run'
+-- ARGV of each: id, attempt, lease_for, label, input ('+' before it; '' for none), purpose,
+--       'run': fingerprint, rerun, attempts_max; 'settle': seen, force, and one that is empty
 local now = clock()
-local stored = load(KEYS[1])
-local record = stored
-if record and is_expired(record, now) then
-    record = nil
-end
+-- The call that is decided: its record's place among KEYS, what stands before its own ARGV, and what they say.
+local place, from, id, attempt, lease_for, is_run
+-- What was read, and what of it still counts.
+local stored, record
 
 local function lease(was)
     return { 'acquired', text(record[FENCE]), record[ATTEMPTS], was, record[DOUBT] }
@@ -21,26 +17,16 @@ local function age()
     return text(math.max(now - record[FIRST_AT], 0))
 end
 
-local function copied()
-    local copy = {}
-    for place = 1, TEXT do
-        copy[place] = stored[place]
-    end
-    return copy
-end
-
 local function describe()
-    record[LABEL], record[INPUT] = ARGV[4], false
-    if ARGV[5] ~= '' then
-        record[INPUT] = string.sub(ARGV[5], 2)
+    record[LABEL], record[INPUT] = ARGV[from + 4], false
+    if ARGV[from + 5] ~= '' then
+        record[INPUT] = string.sub(ARGV[from + 5], 2)
     end
 end
 
 -- Gives the record to the request: fence up, attempt counted, lease begun.
 local function acquire(was)
-    local old = stored
     if was ~= WAS_NEW then
-        old = copied()
         spend(record)
     end
     record[FENCE], record[ATTEMPT] = record[FENCE] + 1, attempt
@@ -50,14 +36,14 @@ local function acquire(was)
             record[DOUBT] = 1
         end
         if record[BOUND] == '' then
-            record[BOUND], record[BOUND_BY] = ARGV[7], record[FENCE]
+            record[BOUND], record[BOUND_BY] = ARGV[from + 7], record[FENCE]
             describe()
         end
     end
     enter(record, RUNNING, now)
     record[AT], record[WAS] = after(now, lease_for), was
     record[SETTLES] = is_run and 0 or 1
-    save(KEYS, id, old, record)
+    save(place, id, record)
     return lease(was)
 end
 
@@ -66,7 +52,7 @@ local function first()
     record = { LAYOUT, RUNNING, 0, attempt, '', 0, '', 1, 0, now, now, '', false, now, NEVER, WAS_NEW, 0, false, '' }
     local granted = acquire(WAS_NEW)
     if stored then
-        redis.call('UNLINK', KEYS[5])
+        redis.call('UNLINK', KEYS[place + 1])
     end
     return granted
 end
@@ -74,7 +60,7 @@ end
 -- The holder asks again: its earlier answer was lost. Same lease, longer.
 local function extend()
     record[AT] = after(now, lease_for)
-    save(KEYS, id, copied(), record)
+    save(place, id, record)
     return lease(record[WAS])
 end
 
@@ -103,13 +89,12 @@ local function dead(cause)
 end
 
 local function exhausted()
-    local old = copied()
     if record[STATE] == RELEASED then
         spend(record)
     end
     enter(record, DEAD, now)
     record[TEXT] = 'attempts-exhausted'
-    save(KEYS, id, old, record)
+    save(place, id, record)
     return dead(record[TEXT])
 end
 
@@ -150,22 +135,32 @@ local function run(is_over, rerun, attempts_max)
     return acquire(was)
 end
 
-if not record then
-    return is_run and first() or { 'moved' }
-end
-if record[STATE] == RUNNING and record[ATTEMPT] == attempt then
-    return extend()
-end
--- It does not run, as was just seen.
-local is_over = record[ATTEMPT] == attempt or is_spent(record, attempt)
-if is_run then
-    if record[BOUND] ~= '' and record[BOUND] ~= ARGV[7] then
-        return { 'mismatch', string.byte(record[BOUND], 1) }
+return each(9, function(place_now, from_now)
+    place, from = place_now, from_now
+    id, attempt, lease_for = ARGV[from + 1], ARGV[from + 2], tonumber(ARGV[from + 3])
+    is_run = ARGV[from + 6] == 'run'
+    stored = taken(KEYS[place])
+    record = stored
+    if record and is_expired(record, now) then
+        record = nil
     end
-    return run(is_over, ARGV[8] == '1', tonumber(ARGV[9]))
-end
-local was = takeable(ARGV[8] == '1')
-if was and text(record[FENCE]) == ARGV[7] and not is_over then
-    return acquire(was)
-end
-return { 'moved' }
+    if not record then
+        return is_run and first() or { 'moved' }
+    end
+    if record[STATE] == RUNNING and record[ATTEMPT] == attempt then
+        return extend()
+    end
+    -- It does not run, as was just seen.
+    local is_over = record[ATTEMPT] == attempt or is_spent(record, attempt)
+    if is_run then
+        if record[BOUND] ~= '' and record[BOUND] ~= ARGV[from + 7] then
+            return { 'mismatch', string.byte(record[BOUND], 1) }
+        end
+        return run(is_over, ARGV[from + 8] == '1', tonumber(ARGV[from + 9]))
+    end
+    local was = takeable(ARGV[from + 8] == '1')
+    if was and text(record[FENCE]) == ARGV[from + 7] and not is_over then
+        return acquire(was)
+    end
+    return { 'moved' }
+end)

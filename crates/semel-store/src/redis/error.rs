@@ -9,6 +9,7 @@
 //! 3. **Corrupt**: a script could not read what is there, or the name holds another kind of thing.
 
 use std::fmt;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use semel::StoreError;
@@ -34,7 +35,7 @@ const REFUSALS: [&str; 15] = [
 ];
 
 /// Why a call was not answered.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Failure {
     /// There was no connection, or no room.
     NotSent(String),
@@ -43,9 +44,11 @@ pub(super) enum Failure {
     /// The same in a cluster.
     SentToSome(RedisError),
     /// No answer in time.
-    Silent(std::time::Duration),
+    Silent(Duration),
     /// It is written, and fewer replicas have it than were asked for.
     NotReplicated { replicas: u64, wanted: u32 },
+    /// The task that had sent it is no more.
+    Ended,
     /// The reply is none that a script gives.
     Unread,
 }
@@ -59,6 +62,7 @@ impl fmt::Display for Failure {
             Failure::NotReplicated { replicas, wanted } => {
                 write!(f, "{replicas} replicas have the write, {wanted} were asked for")
             }
+            Failure::Ended => f.write_str("the task that asked Redis ended before it was answered"),
             Failure::Unread => f.write_str("Redis gave a reply that no script gives"),
         }
     }
@@ -109,6 +113,14 @@ pub(super) fn said(error: &RedisError) -> String {
     }
 }
 
+pub(super) fn silent(
+    error: RedisError,
+    busy_for: Duration,
+    otherwise: impl FnOnce(RedisError) -> Failure,
+) -> Failure {
+    if error.is_timeout() { Failure::Silent(busy_for) } else { otherwise(error) }
+}
+
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some_and(|code| REFUSALS.contains(&code))
 }
@@ -145,7 +157,7 @@ mod tests {
         }
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert_eq!(meaning(Failure::Sent(broken())), "perhaps");
-        assert_eq!(meaning(Failure::Silent(std::time::Duration::from_secs(1))), "perhaps");
+        assert_eq!(meaning(Failure::Silent(Duration::from_secs(1))), "perhaps");
         assert_eq!(meaning(Failure::NotReplicated { replicas: 0, wanted: 1 }), "perhaps");
         assert_eq!(meaning(Failure::NotSent("refused".to_owned())), "nothing written");
         assert_eq!(meaning(Failure::Sent(reply("SEMELCORRUPT"))), "corrupt");

@@ -9,6 +9,8 @@
 //! 4. An id is the key, NUL and the scope; neither holds a control character. As bytes, ids are in the order of keys and
 //!    then of scopes.
 
+use std::sync::Arc;
+
 use semel::{Key, Scope, StoreError};
 
 /// So many places in a cluster. A node has some of them, so up to some tens of nodes are loaded evenly; what is listed
@@ -19,7 +21,8 @@ pub(super) const CLUSTER_BUCKETS: u32 = 128;
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     prefix: String,
-    buckets: u32,
+    /// Open, due and index of each bucket.
+    sets: Vec<Arc<[Vec<u8>; 3]>>,
 }
 
 /// One bucket's names.
@@ -28,27 +31,29 @@ pub(super) struct Bucket(pub(super) u32);
 
 impl Layout {
     pub(super) fn new(prefix: &str, is_cluster: bool) -> Layout {
-        Layout { prefix: prefix.to_owned(), buckets: if is_cluster { CLUSTER_BUCKETS } else { 1 } }
+        let buckets = if is_cluster { CLUSTER_BUCKETS } else { 1 };
+        let mut layout = Layout { prefix: prefix.to_owned(), sets: Vec::new() };
+        let sets = |bucket| Arc::new(["open", "due", "index"].map(|set| layout.name(bucket, set, b"")));
+        layout.sets = (0..buckets).map(|number| sets(Bucket(number))).collect();
+        layout
     }
 
     pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket> + use<> {
-        (0..self.buckets).map(Bucket)
+        (0..self.count()).map(Bucket)
     }
 
     pub(super) fn bucket(&self, key: &Key) -> Bucket {
-        Bucket(u32::try_from(hash(key.as_str()) % u64::from(self.buckets)).unwrap_or_default())
+        Bucket(u32::try_from(hash(key.as_str()) % u64::from(self.count())).unwrap_or_default())
     }
 
-    /// What every writing script is given: record, open, due, index, history.
-    pub(super) fn names(&self, scope: &Scope, key: &Key) -> [Vec<u8>; 5] {
-        let (bucket, id) = (self.bucket(key), id(scope, key));
-        [
-            self.record(bucket, &id),
-            self.open(bucket),
-            self.due(bucket),
-            self.index(bucket),
-            self.history(bucket, &id),
-        ]
+    /// What the verbs of a bucket share: open, due, index.
+    pub(super) fn sets(&self, Bucket(number): Bucket) -> &Arc<[Vec<u8>; 3]> {
+        &self.sets[number as usize]
+    }
+
+    /// A record's own: itself and its history.
+    pub(super) fn own(&self, bucket: Bucket, id: &[u8]) -> [Vec<u8>; 2] {
+        [self.record(bucket, id), self.history(bucket, id)]
     }
 
     pub(super) fn record(&self, bucket: Bucket, id: &[u8]) -> Vec<u8> {
@@ -61,22 +66,26 @@ impl Layout {
 
     /// What is open, by the time from which it waits.
     pub(super) fn open(&self, bucket: Bucket) -> Vec<u8> {
-        self.name(bucket, "open", b"")
+        self.sets(bucket)[0].clone()
     }
 
     /// What a sweep has to do with, by the time of that.
     pub(super) fn due(&self, bucket: Bucket) -> Vec<u8> {
-        self.name(bucket, "due", b"")
+        self.sets(bucket)[1].clone()
     }
 
     /// Every record, by its id.
     pub(super) fn index(&self, bucket: Bucket) -> Vec<u8> {
-        self.name(bucket, "index", b"")
+        self.sets(bucket)[2].clone()
     }
 
     /// What a probe may write on.
     pub(super) fn probe(&self, bucket: Bucket) -> [Vec<u8>; 3] {
         ["text", "set", "list"].map(|kind| self.name(bucket, "probe:", kind.as_bytes()))
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.sets.len()).unwrap_or(1)
     }
 
     fn name(&self, Bucket(number): Bucket, kind: &str, id: &[u8]) -> Vec<u8> {
@@ -117,9 +126,11 @@ mod tests {
         let layout = Layout::new("semel", true);
         let scope = Scope::new("a{b}").unwrap();
         for text in ["k", "}", "{", "{}", "{x}"] {
+            let (bucket, id) = (layout.bucket(&key(text)), id(&scope, &key(text)));
             let tags: Vec<_> = layout
-                .names(&scope, &key(text))
+                .own(bucket, &id)
                 .iter()
+                .chain(layout.sets(bucket).iter())
                 .map(|name| name.split(|byte| *byte == b'}').next().unwrap().to_vec())
                 .collect();
             assert!(tags.iter().all(|tag| *tag == tags[0] && tag.starts_with(b"{semel:")), "{text}");

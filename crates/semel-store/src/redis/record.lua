@@ -104,54 +104,67 @@ local function enter(record, state, now)
     record[FORMAT], record[TEXT] = false, ''
 end
 
--- Writes a record in the place of `old`, which was read by this script, and keeps its names with it. The record goes
--- first: of these writes it alone can be refused, and then nothing is written.
+-- What the record was that `taken` read last: its state, and when it was open and due. No state: there was none.
+local old_state, old_open, old_due
+
+-- Reads the record that is to be written.
+local function taken(name)
+    local record = load(name)
+    old_state, old_open, old_due = nil, nil, nil
+    if record then
+        old_state, old_open, old_due = record[STATE], open_at(record), due_at(record)
+    end
+    return record
+end
+
+-- Writes a record in the place of the one that was taken, and keeps its names with it. The record goes first: of these
+-- writes it alone can be refused, and then nothing is written. Redis writes numbers out exactly.
 --
--- names: record, open, due, index, history
-local function save(names, id, old, record)
+-- KEYS: open, due, index, and at `place` the record and its history
+local function save(place, id, record)
     local packed = cmsgpack.pack(record)
     local forget_at = record[FORGET_AT]
     if forget_at < NEVER then
-        redis.call('SET', names[1], packed, 'PXAT', text(forget_at + MARGIN))
+        redis.call('SET', KEYS[place], packed, 'PXAT', forget_at + MARGIN)
     else
-        redis.call('SET', names[1], packed)
+        redis.call('SET', KEYS[place], packed)
     end
     local open, due = open_at(record), due_at(record)
     if open then
-        redis.call('ZADD', names[2], text(open), id)
-    elseif old and open_at(old) then
-        redis.call('ZREM', names[2], id)
+        redis.call('ZADD', KEYS[1], open, id)
+    elseif old_open then
+        redis.call('ZREM', KEYS[1], id)
     end
     if due then
-        redis.call('ZADD', names[3], text(due), id)
-    elseif old and due_at(old) then
-        redis.call('ZREM', names[3], id)
+        redis.call('ZADD', KEYS[2], due, id)
+    elseif old_due then
+        redis.call('ZREM', KEYS[2], id)
     end
-    if not old then
-        redis.call('ZADD', names[4], 0, id)
-    elseif old[STATE] ~= RUNNING or record[FENCE] > 1 then
+    if not old_state then
+        redis.call('ZADD', KEYS[3], 0, id)
+    elseif old_state ~= RUNNING or record[FENCE] > 1 then
         -- Only then can there be a history. It goes with the record.
         if forget_at < NEVER then
-            redis.call('PEXPIREAT', names[5], text(forget_at + MARGIN))
+            redis.call('PEXPIREAT', KEYS[place + 1], forget_at + MARGIN)
         else
-            redis.call('PERSIST', names[5])
+            redis.call('PERSIST', KEYS[place + 1])
         end
     end
 end
 
--- What a reader is given of a record, in one order.
-local function shown(record)
-    local shown = {
-        record[STATE], text(record[FENCE]), record[ATTEMPT], record[SPENT], record[ATTEMPTS], record[BOUND],
-        text(record[BOUND_BY]), record[DOUBT], text(record[FIRST_AT]), text(record[SINCE]), record[LABEL], '',
-        text(record[AT]), text(record[FORGET_AT]), record[WAS], record[SETTLES], -1, record[TEXT],
-    }
-    if record[INPUT] then
-        shown[12] = '+' .. record[INPUT]
+-- Answers every call that came in this one, one after the other. What fails of one of them, its first write at the
+-- latest, is its own answer; the others know nothing of it.
+--
+-- KEYS: open, due, index, then record and history of each; ARGV: `width` for each
+local function each(width, decide)
+    local answers = {}
+    for call = 0, #ARGV / width - 1 do
+        local is_decided, answer = pcall(decide, 2 * call + 4, width * call)
+        if not is_decided then
+            -- Redis's own pcall gives the text of what was raised.
+            answer = { err = type(answer) == 'table' and answer.err or tostring(answer) }
+        end
+        answers[call + 1] = answer
     end
-    if record[FORMAT] then
-        shown[17] = record[FORMAT]
-    end
-    return shown
+    return answers
 end
-

@@ -1,13 +1,15 @@
--- Extends a lease, as record::renew does. Fenced within the script, so no takeover lies between the look and the
+-- Extends leases, each as record::renew does. Fenced within the script, so no takeover lies between the look and the
 -- write; repeated it extends again.
 --
--- KEYS: record, open, due, index, history
--- ARGV: id, fence, attempt, lease_for
+-- ARGV of each: id, fence, attempt, lease_for
 local now = clock()
-local record = load(KEYS[1])
-if not record or record[STATE] ~= RUNNING or text(record[FENCE]) ~= ARGV[2] or record[ATTEMPT] ~= ARGV[3] then
-    return 'lost'
-end
-record[AT] = after(now, tonumber(ARGV[4]))
-save(KEYS, ARGV[1], record, record)
-return 'done'
+return each(4, function(place, from)
+    local record = taken(KEYS[place])
+    if not record or record[STATE] ~= RUNNING or text(record[FENCE]) ~= ARGV[from + 2]
+        or record[ATTEMPT] ~= ARGV[from + 3] then
+        return 'lost'
+    end
+    record[AT] = after(now, tonumber(ARGV[from + 4]))
+    save(place, ARGV[from + 1], record)
+    return 'done'
+end)

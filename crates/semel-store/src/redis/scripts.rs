@@ -1,6 +1,6 @@
 //! The scripts, as files, and calls of them.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// A script, and the hash under which a server that has seen it knows it.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Script {
 
     /// A call of it.
     pub(super) fn call(&'static self) -> Call {
-        Call { script: self, keys: Vec::new(), arguments: Vec::new() }
+        Call { script: self, sets: None, keys: Vec::new(), arguments: Vec::new() }
     }
 }
 
@@ -50,11 +50,44 @@ impl Script {
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     script: &'static Script,
+    /// Those keys that all calls of its bucket have: they stand before the others.
+    sets: Option<Arc<[Vec<u8>; 3]>>,
     keys: Vec<Vec<u8>>,
     arguments: Vec<Vec<u8>>,
 }
 
+/// Calls that are [alike](Call::is_like), by the script's hash: some bytes in place of thousands.
+pub(super) fn by_hash(calls: &[&Call]) -> redis::Cmd {
+    command(calls, "EVALSHA", |script| &script.hash)
+}
+
+/// The same in full, by which the server also learns it.
+pub(super) fn in_full(calls: &[&Call]) -> redis::Cmd {
+    command(calls, "EVAL", |script| &script.body)
+}
+
+/// The sets once, then the keys of each, then the arguments of each.
+fn command(calls: &[&Call], name: &str, named: impl Fn(&Script) -> &str) -> redis::Cmd {
+    let mut command = redis::cmd(name);
+    let Some(first) = calls.first() else { return command };
+    let sets = first.sets.as_deref().map_or(&[][..], |sets| &sets[..]);
+    let keys = sets.len() + calls.iter().map(|call| call.keys.len()).sum::<usize>();
+    command.arg(named(first.script)).arg(keys).arg(sets);
+    calls.iter().for_each(|call| {
+        command.arg(&call.keys[..]);
+    });
+    calls.iter().for_each(|call| {
+        command.arg(&call.arguments[..]);
+    });
+    command
+}
+
 impl Call {
+    pub(super) fn sets(mut self, sets: &Arc<[Vec<u8>; 3]>) -> Call {
+        self.sets = Some(Arc::clone(sets));
+        self
+    }
+
     pub(super) fn keys(mut self, names: impl IntoIterator<Item = Vec<u8>>) -> Call {
         self.keys.extend(names);
         self
@@ -69,6 +102,10 @@ impl Call {
         self.bytes(argument.into().to_string())
     }
 
+    pub(super) fn nothing(self, times: usize) -> Call {
+        (0..times).fold(self, |call, _| call.bytes(&[][..]))
+    }
+
     pub(super) fn flag(self, argument: bool) -> Call {
         self.number(argument)
     }
@@ -78,19 +115,13 @@ impl Call {
         self.bytes(argument.map_or(Vec::new(), |argument| [b"+", argument].concat()))
     }
 
-    /// By its hash: some bytes in place of thousands.
-    pub(super) fn by_hash(&self) -> redis::Cmd {
-        self.command("EVALSHA", &self.script.hash)
+    /// Whether one command can make both.
+    pub(super) fn is_like(&self, other: &Call) -> bool {
+        std::ptr::eq(self.script, other.script) && self.sets == other.sets
     }
 
-    /// In full, by which the server also learns it.
-    pub(super) fn in_full(&self) -> redis::Cmd {
-        self.command("EVAL", &self.script.body)
-    }
-
-    fn command(&self, name: &str, script: &str) -> redis::Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys[..]).arg(&self.arguments[..]);
-        command
+    /// About how many bytes it adds to a command.
+    pub(super) fn bytes_len(&self) -> usize {
+        self.keys.iter().chain(&self.arguments).map(Vec::len).sum()
     }
 }
