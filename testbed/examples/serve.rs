@@ -1,13 +1,13 @@
 //! Starts a server for a measurement, durable and empty, and keeps it until standard input ends.
 //!
-//! `cargo run -p semel-testbed --example serve -- postgres|mariadb|redis`
+//! `cargo run -p semel-testbed --example serve -- postgres|mariadb|redis|rabbitmq`
 //!
 //! Its first line is the URL. The data lies in the system's folder for temporary files: set `TMPDIR` to measure another
 //! disk.
 
 use std::io::{Read, Write};
 
-use semel_testbed::{Mariadb, Postgres, Redis, Settings};
+use semel_testbed::{Mariadb, Postgres, Rabbitmq, Redis, Settings};
 
 #[tokio::main]
 async fn main() {
@@ -32,8 +32,14 @@ async fn main() {
             let server = Redis::start().await;
             until_told(&server.url());
         }
+        "rabbitmq" => {
+            let server = Rabbitmq::start().await;
+            until_told(&server.url());
+        }
         other => {
-            eprintln!("serve: {other:?} is no server; there are postgres, mariadb, redis and redis-everysec");
+            eprintln!(
+                "serve: {other:?} is no server; there are postgres, mariadb, redis, redis-everysec and rabbitmq"
+            );
             std::process::exit(2);
         }
     }

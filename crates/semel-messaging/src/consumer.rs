@@ -12,7 +12,8 @@
 //! 4. **Attempts are counted in the store, before anything runs**, so a message that kills the process is counted
 //!    (K8). A message that waits for another attempt, for its time, or for a store that is away, is no attempt (C82);
 //!    for a store that is away nothing is ever buried. Each death of a process is an attempt of all that ran in it: give
-//!    `attempts_max` room for that.
+//!    `attempts_max` room for that. An inbox leaves the first delivery to the count of a broker that has one
+//!    (`consumer/firsts.rs`).
 //! 5. **A lane keeps its order** ([`Builder::lane`]): a message waits until the one before it in its lane has ended,
 //!    by whatever end, and for nothing else. What is tried again holds its lane meanwhile, here, and not the others.
 //!    What has no lane is given back to a broker that can deliver it later. Order holds within one consumer: where
@@ -44,6 +45,7 @@ use tokio::time::timeout;
 /// For receipts, after the last run has ended or was parked.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+mod firsts;
 mod handler;
 mod held;
 mod keep;
@@ -56,6 +58,7 @@ mod turn;
 use held::Held;
 use shared::Shared;
 
+pub use firsts::{First, Together};
 pub use handler::{Failure, Handler, Work};
 pub use settings::{Builder, Unfit};
 pub use shared::Retry;

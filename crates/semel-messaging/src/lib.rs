@@ -51,7 +51,7 @@ pub mod source;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use consumer::{Builder, Consumer, Drained, Failure, Handler, Retry, Unfit, Work};
+pub use consumer::{Builder, Consumer, Drained, Failure, First, Handler, Retry, Together, Unfit, Work};
 pub use field::Field;
 pub use grave::{Grave, reason};
 pub use identity::{Id, Missing};

@@ -74,7 +74,7 @@ use file::File;
 use readers::{LookUps, Readers};
 use replays::Replays;
 pub use schema::SqliteMigrations;
-pub use transaction::{Handle, Run, Whole, once, once_as};
+pub use transaction::{Begun, Connections, Handle, Run, Whole, once, once_as};
 use writer::Writer;
 
 /// Records in one SQLite file. See the [module](self) for what it promises.

@@ -32,6 +32,7 @@ pub struct RabbitSource {
     names: Arc<Names>,
     declare: bool,
     single_active: bool,
+    counts: bool,
     connected: AtomicBool,
     /// Of the last [`Source::open`]; 0 before.
     held_max: AtomicU16,
@@ -103,6 +104,7 @@ impl RabbitSource {
             }),
             declare: false,
             single_active: false,
+            counts: false,
             connected: AtomicBool::new(false),
             held_max: AtomicU16::new(0),
             current: tokio::sync::Mutex::new(None),
@@ -115,14 +117,14 @@ impl RabbitSource {
     /// an error.
     #[must_use]
     pub fn declare(self) -> RabbitSource {
-        RabbitSource { declare: true, ..self }
+        RabbitSource { declare: true, counts: true, ..self }
     }
 
     /// The same, and the broker delivers to one consumer at a time, the next one when that is gone
     /// (`x-single-active-consumer`): so lanes keep their order over several processes.
     #[must_use]
     pub fn declare_single_active(self) -> RabbitSource {
-        RabbitSource { declare: true, single_active: true, ..self }
+        RabbitSource { declare: true, single_active: true, counts: true, ..self }
     }
 
     /// Its dead letters go there, instead of to `NAME.dead`.
@@ -148,6 +150,13 @@ impl RabbitSource {
     /// Whether there is a connection, as far as is known: between a loss and the next one there is none.
     pub fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed)
+    }
+
+    /// The queue was made by somebody else, as a quorum queue: it counts its deliveries, and an inbox leaves the first one
+    /// to that count. Never say it of another queue: there a message that kills its process would come for ever.
+    #[must_use]
+    pub fn quorum(self) -> RabbitSource {
+        RabbitSource { counts: true, ..self }
     }
 
     async fn connect(&self) -> Result<Current, SourceError> {
@@ -213,6 +222,8 @@ impl RabbitSource {
         let message = Arc::new(decode(&routing_key, &properties, body.clone()));
         let before = properties.headers().as_ref().and_then(|table| table.inner().get("x-delivery-count"));
         let before = before.and_then(AMQPValue::as_long_long_int).and_then(|count| u32::try_from(count).ok());
+        // It was given back for later, or is a dead letter of another queue's: its count begins anew.
+        let has_waited = properties.headers().as_ref().is_some_and(|table| table.contains_key("x-death"));
         let receipt = RabbitReceipt {
             generation: generation.clone(),
             lost: lost.clone(),
@@ -226,9 +237,9 @@ impl RabbitSource {
             message,
             origin: self.names.queue.as_str().into(),
             number: None,
-            redelivered,
+            redelivered: redelivered || has_waited,
             // A quorum queue writes nothing for none.
-            deliveries: self.declare.then(|| before.unwrap_or(0)),
+            deliveries: self.counts.then(|| before.unwrap_or(0)),
             lost,
             receipt: Arc::new(receipt),
         }
@@ -260,7 +271,7 @@ impl Source for RabbitSource {
             broker: "rabbitmq",
             later: true,
             deadline: false,
-            counts: self.declare,
+            counts: self.counts,
             order: Order::Queue,
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel::{Cause, Fence, Key, Lease, Operation};
 
+use super::firsts::Together;
 use crate::message::Message;
 
 /// Does what a message asks for, under a lease.
@@ -18,6 +19,11 @@ pub trait Handler: Send + Sync + 'static {
     /// Called at most once for each attempt. It is never cancelled while the process lives, except when its lease is
     /// lost to another attempt.
     async fn handle(&self, work: Work) -> Result<(), Failure>;
+
+    /// How it runs first deliveries, if it claims them together with their effects: not at all, for most.
+    fn together(&self) -> Option<&dyn Together> {
+        None
+    }
 }
 
 #[async_trait]
@@ -40,7 +46,7 @@ pub struct Work {
     pub key: Key,
     /// A number that every claim of this message raises, for systems that can refuse an older one.
     pub fence: Fence,
-    /// Which attempt this is, from 1.
+    /// Which attempt this is, from 1. In an inbox the first delivery of a message that kills its process is not counted.
     pub attempt: u32,
     /// An earlier attempt may have taken effect.
     pub doubt: bool,
@@ -51,6 +57,11 @@ impl Work {
     pub(super) fn new(message: Arc<Message>, lease: &Lease, inbox: Operation) -> Work {
         let Lease { key, fence, attempts, doubt, .. } = lease.clone();
         Work { message, key, fence, attempt: attempts, doubt, inbox }
+    }
+
+    /// A first delivery, which is claimed in its handler's transaction and nowhere else.
+    pub(super) fn first(message: Arc<Message>, key: Key, inbox: Operation) -> Work {
+        Work { message, key, fence: Fence(0), attempt: 1, doubt: false, inbox }
     }
 
     /// The operation to run in a transaction of the handler's own, in the scope `inbox:NAME`: for drivers that
@@ -76,6 +87,7 @@ pub struct Failure {
 pub(super) enum Kind {
     Transient { after: Option<Duration> },
     Permanent,
+    Reused,
     Unknown { cause: Cause },
     NotRun,
 }
@@ -99,6 +111,11 @@ impl Failure {
         Failure { kind: Kind::Permanent, said: said.to_string() }
     }
 
+    /// Its id belongs to another message, which the inbox knows: a dead letter, reason `key-reused`.
+    pub(crate) fn reused() -> Failure {
+        Failure { kind: Kind::Reused, said: "its id is in the inbox, with another payload".to_owned() }
+    }
+
     /// Nobody can tell whether it took effect: what the consumer was told to do with that is done.
     #[must_use]
     pub fn unknown(said: impl fmt::Display) -> Failure {
@@ -116,6 +133,13 @@ impl Failure {
     #[must_use]
     pub fn not_run(said: impl fmt::Display) -> Failure {
         Failure { kind: Kind::NotRun, said: said.to_string() }
+    }
+}
+
+impl Failure {
+    /// Whether it is that nothing was begun.
+    pub(crate) fn is_not_run(&self) -> bool {
+        self.kind == Kind::NotRun
     }
 }
 

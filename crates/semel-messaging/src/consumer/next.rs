@@ -12,7 +12,7 @@ use crate::grave::reason;
 pub(super) enum Ended {
     Done,
     Retry { after: Duration, said: String },
-    Rejected { said: String },
+    Rejected { reason: &'static str, said: String },
     Unknown { said: String },
     NotRun { said: String },
 }
@@ -41,7 +41,7 @@ pub(super) fn next(answer: Answer<Ended>) -> Next {
         // Not recorded yet is no reason to hold the message: its effect is certain, and the engine goes on writing.
         Answer::Ran { value: Ended::Done, .. } => Next::Ack,
         Answer::Ran { value: Ended::Retry { after, .. }, .. } => Next::Later(after),
-        Answer::Ran { value: Ended::Rejected { said }, .. } => bury(reason::REJECTED, said),
+        Answer::Ran { value: Ended::Rejected { reason, said }, .. } => bury(reason, said),
         // The next claim says what the policy makes of it.
         Answer::Ran { value: Ended::Unknown { .. }, .. } | Answer::Late { .. } => Next::Soon,
         Answer::Ran { value: Ended::NotRun { .. }, .. } => Next::Soon,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn m5_what_can_never_succeed_is_buried_under_its_reason() {
-        assert_eq!(buried(ran(Ended::Rejected { said: "no".into() })), "rejected");
+        assert_eq!(buried(ran(Ended::Rejected { reason: reason::REJECTED, said: "no".into() })), "rejected");
         assert_eq!(buried(next(Answer::Mismatch)), "key-reused");
         let dead = Answer::Dead { cause: Cause::ATTEMPTS_EXHAUSTED, age: AGE };
         assert_eq!(buried(next(dead)), "attempts-exhausted");

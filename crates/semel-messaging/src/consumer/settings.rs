@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::Consumer;
+use super::firsts::{Firsts, Together};
 use super::handler::Handler;
 use super::shared::{Asking, Retry, Shared};
 use crate::field::Field;
@@ -92,7 +93,8 @@ impl Builder {
         Builder { retry, ..self }
     }
 
-    /// How many messages run at once. 16.
+    /// How many messages run at once. 16, or as many as a batch of the handler's has; with twice as many, two batches
+    /// do.
     pub fn in_flight_max(self, in_flight_max: u32) -> Builder {
         Builder { in_flight_max, ..self }
     }
@@ -173,15 +175,21 @@ impl Builder {
     ///
     /// The first thing that does not fit.
     pub fn build(
-        self,
+        mut self,
         store: Arc<dyn Store>,
         source: Arc<dyn Source>,
         handler: impl Handler,
     ) -> Result<Consumer, Unfit> {
+        let batch_max = handler.together().map_or(1, Together::batch_max);
+        if batch_max > 1 {
+            self.in_flight_max = self.in_flight_max.max(u32::try_from(batch_max).unwrap_or(u32::MAX));
+        }
         self.check()?;
         let held_max = self.places();
         let drain_for = self.drain_for;
-        let shared = Arc::new(self.shared(store, Arc::new(handler)));
+        let counts = source.abilities().counts && handler.together().is_some();
+        let firsts = Firsts::new(self.in_flight_max as usize / batch_max.max(1));
+        let shared = Arc::new(self.shared(store, Arc::new(handler), counts, firsts));
         Ok(Consumer { shared, source, held_max, drain_for })
     }
 
@@ -217,7 +225,13 @@ impl Builder {
         self.held_max.unwrap_or_else(|| self.in_flight_max.saturating_mul(8).min(HELD_MAX))
     }
 
-    fn shared(self, store: Arc<dyn Store>, handler: Arc<dyn Handler>) -> Shared {
+    fn shared(
+        self,
+        store: Arc<dyn Store>,
+        handler: Arc<dyn Handler>,
+        counts: bool,
+        firsts: Firsts,
+    ) -> Shared {
         let engine = Engine::new(store, self.entropy.clone());
         let engine = match self.history {
             Some(history) => engine.with_history(history),
@@ -245,6 +259,8 @@ impl Builder {
             retry: self.retry,
             body_bytes_max: self.body_bytes_max,
             handler,
+            counts,
+            firsts,
             slots: Arc::new(Semaphore::new(self.in_flight_max as usize)),
             stopping: CancellationToken::new(),
             meters: Meters::new(&self.name),

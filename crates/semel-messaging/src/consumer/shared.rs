@@ -9,6 +9,7 @@ use semel::{Engine, Entropy, Policy, Probe};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::firsts::Firsts;
 use super::handler::Handler;
 use crate::field::Field;
 use crate::identity::Naming;
@@ -26,6 +27,9 @@ pub(super) struct Shared {
     pub(super) retry: Retry,
     pub(super) body_bytes_max: usize,
     pub(super) handler: Arc<dyn Handler>,
+    /// First deliveries are run together with their claims: the handler can, and the broker counts.
+    pub(super) counts: bool,
+    pub(super) firsts: Firsts,
     /// Places for those that run.
     pub(super) slots: Arc<Semaphore>,
     /// Nothing begins any more.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel::retry::Backoff;
-use semel::{Answer, Cause, Lease, Operation, Outcome, Scope, Verdict};
+use semel::{Answer, Cause, Key, Lease, Operation, Outcome, Scope, Verdict};
 use tokio::time::sleep;
 
+use super::firsts::First;
 use super::handler::{Failure, Kind, Work};
 use super::next::{Ended, Next, next};
 use super::shared::Shared;
@@ -37,6 +38,7 @@ pub(super) struct Turn {
     shared: Arc<Shared>,
     delivery: Delivery,
     has_lane: bool,
+    is_first: bool,
     pauses: Backoff,
     attempts: u32,
     history: Vec<String>,
@@ -45,7 +47,8 @@ pub(super) struct Turn {
 impl Turn {
     pub(super) fn new(shared: Arc<Shared>, delivery: Delivery, has_lane: bool) -> Turn {
         let (pauses, history) = (pauses(), Vec::new());
-        Turn { shared, delivery, has_lane, pauses, attempts: 0, history }
+        let is_first = shared.is_first(&delivery);
+        Turn { shared, delivery, has_lane, is_first, pauses, attempts: 0, history }
     }
 
     pub(super) async fn take(mut self) {
@@ -71,7 +74,10 @@ impl Turn {
                 () = stopping.cancelled() => return Counted::Left,
                 slot = slots.acquire() => slot,
             };
-            let next = self.attempt(name).await;
+            let next = match self.is_first {
+                true => self.first(name).await,
+                false => self.attempt(name).await,
+            };
             drop(slot);
             let wait = match next {
                 Next::Ack => return self.ack(Counted::Done).await,
@@ -97,6 +103,39 @@ impl Turn {
         }
     }
 
+    /// Runs a first delivery, whose handler claims it.
+    async fn first(&mut self, name: &Name) -> Next {
+        let message = self.delivery.message.clone();
+        let inbox = self.shared.operation(name.inbox.clone(), name, &message);
+        let first = self.shared.first(Work::first(message, name.key.clone(), inbox)).await;
+        self.is_first = matches!(&first, First::NotYet)
+            || matches!(&first, First::Failed(failure) if failure.is_not_run());
+        match first {
+            First::Done => Next::Ack,
+            First::Duplicate { age } => Next::AckDuplicate { age },
+            First::NotYet => Next::Soon,
+            First::Reused => {
+                Next::Bury { reason: Cause::new(reason::KEY_REUSED), said: Failure::reused().said }
+            }
+            First::Ask => self.attempt(name).await,
+            First::Failed(failure) if failure.is_not_run() => {
+                self.say_not_run(&name.key, &failure.said);
+                Next::Soon
+            }
+            First::Failed(failure) => self.write_down(name, failure).await,
+        }
+    }
+
+    /// What a first delivery failed with becomes the end of an attempt in the store: counted, with its pause.
+    async fn write_down(&mut self, name: &Name, failure: Failure) -> Next {
+        let (shared, message) = (self.shared.clone(), self.delivery.message.clone());
+        let operation = self.shared.operation(name.scope.clone(), name, &message);
+        let ended = move |lease: Lease| async move { verdict(&shared, lease.attempts, Err(failure)) };
+        let answer = self.shared.engine.once(operation, ended).await;
+        self.note(&answer);
+        next(answer)
+    }
+
     /// Claims, and runs if the engine says so.
     async fn attempt(&mut self, name: &Name) -> Next {
         let (shared, message) = (self.shared.clone(), self.delivery.message.clone());
@@ -119,8 +158,8 @@ impl Turn {
                     self.shared.meters.retried();
                     (lease, said.as_str())
                 }
-                Ended::Rejected { said } | Ended::Unknown { said } => (lease, said.as_str()),
-                Ended::NotRun { said } => return self.say_not_run(lease, said),
+                Ended::Rejected { said, .. } | Ended::Unknown { said } => (lease, said.as_str()),
+                Ended::NotRun { said } => return self.say_not_run(&lease.key, said),
                 Ended::Done => return,
             },
             Answer::Broke { cause, lease } => (lease, cause.as_str()),
@@ -224,8 +263,8 @@ impl Turn {
         }
     }
 
-    fn say_not_run(&self, lease: &Lease, said: &str) {
-        tracing::warn!(consumer = %self.shared.name, key = lease.key.digest(), said, "nothing was begun");
+    fn say_not_run(&self, key: &Key, said: &str) {
+        tracing::warn!(consumer = %self.shared.name, key = key.digest(), said, "nothing was begun");
     }
 
     fn say_failed(&self, what: &str, error: &ReceiptError) {
@@ -244,15 +283,28 @@ fn pauses() -> Backoff {
 
 /// One attempt, under its lease.
 async fn run(shared: Arc<Shared>, message: Arc<Message>, inbox: Operation, lease: Lease) -> (Verdict, Ended) {
-    match shared.handler.handle(Work::new(message, &lease, inbox)).await {
+    let attempts = lease.attempts;
+    let said = shared.handler.handle(Work::new(message, &lease, inbox)).await;
+    verdict(&shared, attempts, said)
+}
+
+/// What becomes of an attempt that ended so.
+fn verdict(shared: &Shared, attempts: u32, said: Result<(), Failure>) -> (Verdict, Ended) {
+    match said {
         Ok(()) => (Verdict::Keep(Outcome::value("")), Ended::Done),
         Err(Failure { kind: Kind::Transient { after }, said }) => {
-            let after = shared.retry_after(lease.attempts, after);
+            let after = shared.retry_after(attempts, after);
             let (not_before, cause) = (Some(after), Some(Cause::new(said.clone())));
             (Verdict::Release { not_before, unbind: false, cause }, Ended::Retry { after, said })
         }
         Err(Failure { kind: Kind::Permanent, said }) => {
-            (Verdict::Bury(Cause::new(reason::REJECTED)), Ended::Rejected { said })
+            (Verdict::Bury(Cause::new(reason::REJECTED)), Ended::Rejected { reason: reason::REJECTED, said })
+        }
+        // The key is the other message's: what this one bound is undone.
+        Err(Failure { kind: Kind::Reused, said }) => {
+            let verdict =
+                Verdict::Release { not_before: None, unbind: true, cause: Some(Cause::new(said.clone())) };
+            (verdict, Ended::Rejected { reason: reason::KEY_REUSED, said })
         }
         Err(Failure { kind: Kind::Unknown { cause }, said }) => {
             (Verdict::Unknown(cause), Ended::Unknown { said })

@@ -42,7 +42,8 @@
 //! 4. **The write lock is taken before anything is read.** A transaction begun with `IMMEDIATE` has it. In a deferred
 //!    one whose first statement is the claim, the claim waits for it. One that has read before cannot wait (case C45):
 //!    if anybody wrote since, the claim is [`TransactionError::Restart`] at once, whatever the `busy_timeout`.
-//! 5. **Everything blocks.** In an async program it belongs on a thread that may: `tokio::task::spawn_blocking`.
+//! 5. **Everything blocks.** In an async program it belongs on a thread that may: `tokio::task::spawn_blocking`, or use
+//!    [`Connections`].
 //! 6. Answered means as durable as the caller's own connection makes its COMMIT: `synchronous = FULL` is SQLite's
 //!    default, and below it a power failure takes back key and effect together.
 
@@ -59,8 +60,10 @@ use semel::{
 
 use super::rows::Rows;
 
+mod connections;
 mod whole;
 
+pub use connections::{Begun, Connections};
 pub use whole::Whole;
 
 /// A transaction of the caller's: owned, or borrowed for as long as the run lives.

@@ -128,7 +128,7 @@ impl<D: Transactions> Whole<D> {
 
     /// Where its transactions come from.
     #[must_use]
-    pub fn transactions(&self) -> &Arc<D> {
+    pub fn transactions(&self) -> &D {
         &self.transactions
     }
 

@@ -161,7 +161,7 @@ impl<V> Tried<V> {
 }
 
 /// Looks through the causes: the caller's error may wrap SQLite's.
-fn is_busy(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_busy(error: &(dyn std::error::Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         error.downcast_ref::<rusqlite::Error>().is_some_and(|error| {
             matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
