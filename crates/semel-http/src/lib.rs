@@ -119,7 +119,7 @@ pub use scope::{Network, NetworkError, TrustedProxies};
 pub use service::Semel;
 pub use settings::{KeyPolicy, Options, RouteName, Settings, SettingsError};
 pub use trace::{Decided, TraceContext};
-pub use verdict::Statuses;
+pub use verdict::{Meaning, Statuses};
 
 /// The page for authors of services: what stands on it compiles and runs.
 #[cfg(doctest)]

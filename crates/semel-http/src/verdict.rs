@@ -32,7 +32,7 @@ pub struct Statuses {
 
 /// What an answer means for its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub enum Meaning {
     /// It is the outcome.
     Keep,
     /// It took no effect.
@@ -76,7 +76,8 @@ impl Statuses {
     }
 
     /// The first status that stands in two lists.
-    pub(crate) fn twice(&self) -> Option<StatusCode> {
+    #[must_use]
+    pub fn twice(&self) -> Option<StatusCode> {
         let both = |one: &[StatusCode], other: &[StatusCode]| one.iter().find(|s| other.contains(s)).copied();
         both(&self.kept, &self.released)
             .or_else(|| both(&self.kept, &self.unknown))
@@ -84,7 +85,8 @@ impl Statuses {
     }
 
     /// What an answer with that head means for its key.
-    pub(crate) fn judge(&self, status: StatusCode, headers: &HeaderMap) -> Meaning {
+    #[must_use]
+    pub fn judge(&self, status: StatusCode, headers: &HeaderMap) -> Meaning {
         said(headers).unwrap_or_else(|| self.by_status(status))
     }
 

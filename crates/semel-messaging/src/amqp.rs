@@ -33,6 +33,7 @@ mod connection;
 mod moved;
 mod properties;
 mod publisher;
+mod queue;
 mod receipt;
 mod sink;
 mod source;

@@ -104,7 +104,7 @@ impl DeadLetters {
     ///
     /// When they cannot be read.
     pub async fn list(&self) -> Result<Vec<Arc<Message>>, RedriveError> {
-        let look = self.look().await?;
+        let look = self.look(LOOKED_AT_MAX).await?;
         let letters = look.letters().cloned().collect();
         look.close().await;
         Ok(letters)
@@ -136,14 +136,15 @@ impl DeadLetters {
         self.each(errand, choose, async |delivery| self.discard_one(delivery, errand).await).await
     }
 
-    /// Takes hold of them until the look is closed, the oldest first: nobody else sees them meanwhile.
+    /// Takes hold of so many of them at most until the look is closed, the oldest first: nobody else sees them meanwhile.
+    /// Where there are fewer, it takes two seconds to be sure of that.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
-    pub async fn look(&self) -> Result<Look<'_>, RedriveError> {
+    pub async fn look(&self, at_most: u32) -> Result<Look<'_>, RedriveError> {
         let source = (self.sources)();
-        match gather(&*source).await {
+        match gather(&*source, at_most.min(LOOKED_AT_MAX)).await {
             Ok(held) => Ok(Look { dead: self, source, held }),
             Err(error) => {
                 source.close().await;
@@ -158,7 +159,7 @@ impl DeadLetters {
         choose: impl Fn(&Message) -> bool,
         one: impl AsyncFn(&Delivery) -> Result<Fate, RedriveError>,
     ) -> Result<Vec<(Arc<Message>, Fate)>, RedriveError> {
-        let look = self.look().await?;
+        let look = self.look(LOOKED_AT_MAX).await?;
         let done = async {
             let mut fates = Vec::new();
             for delivery in look.held.iter().filter(|delivery| choose(&delivery.message)).take(errand.limit) {
@@ -293,10 +294,10 @@ impl Look<'_> {
     }
 }
 
-async fn gather(source: &dyn Source) -> Result<Vec<Delivery>, SourceError> {
-    source.open(LOOKED_AT_MAX).await?;
+async fn gather(source: &dyn Source, at_most: u32) -> Result<Vec<Delivery>, SourceError> {
+    source.open(at_most).await?;
     let mut held = Vec::new();
-    while held.len() < LOOKED_AT_MAX as usize {
+    while held.len() < at_most as usize {
         match timeout(LAST, source.receive()).await {
             Ok(delivery) => held.push(delivery?),
             Err(_) => break,

@@ -16,12 +16,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel::Engine;
-use semel_http::Verifier;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-
-use crate::gateway::Statement;
 
 mod token;
 
@@ -31,11 +29,12 @@ pub use token::Token;
 #[derive(Clone)]
 pub struct Admin {
     pub engine: Engine,
-    pub statement: Arc<Statement>,
+    /// What runs, in a word, and what it says of itself.
+    pub statement: (&'static str, Arc<Value>),
     pub metrics: PrometheusHandle,
     pub token: Option<Token>,
-    /// Who verifies the callers' tokens.
-    pub verifier: Option<Verifier>,
+    /// What else keeps it from being ready.
+    pub waits_for: Arc<dyn Fn() -> Option<&'static str> + Send + Sync>,
     pub stopping: CancellationToken,
 }
 
@@ -47,14 +46,14 @@ impl Admin {
         if self.stopping.is_cancelled() {
             return Some("stopping".to_owned());
         }
-        if self.verifier.as_ref().is_some_and(|verifier| !verifier.has_keys()) {
-            return Some("the keys of tokens could not be fetched yet (--jwks)".to_owned());
+        if let Some(reason) = (self.waits_for)() {
+            return Some(reason.to_owned());
         }
         self.engine.check().await.err().map(|error| error.to_string())
     }
 }
 
-/// Serves until the gateway is gone: readiness must say "no" while it stops.
+/// Serves until the process is gone: readiness must say "no" while it stops.
 pub async fn serve(listener: TcpListener, admin: Admin) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(permit) = room.clone().acquire_owned().await {
@@ -92,12 +91,12 @@ async fn answer(request: Request<Incoming>, admin: Admin) -> Result<Response<Ful
     })
 }
 
-/// Ready, and what for: the same statement that the gateway makes at start.
+/// Ready, and what for: the same statement that is made at start.
 async fn ready(admin: &Admin) -> Response<Full<Bytes>> {
     let reason = admin.unready().await;
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let text =
-        serde_json::json!({ "ready": reason.is_none(), "reason": reason, "gateway": *admin.statement });
+    let (what, statement) = &admin.statement;
+    let text = serde_json::json!({ "ready": reason.is_none(), "reason": reason, *what: **statement });
     response(status, "application/json", format!("{text}\n"))
 }
 

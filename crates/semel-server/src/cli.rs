@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
+use crate::bridge;
 use crate::config::{Settings, escaped};
+use crate::dlq::Matching;
 use crate::operator::RoutePattern;
 use crate::values::{Span, nearest};
 
@@ -28,6 +30,8 @@ pub struct Cli {
 pub enum Command {
     /// Put the Idempotency-Key contract in front of an HTTP service
     Gateway(Box<Gateway>),
+    /// Send each message of a queue to an HTTP service, once
+    Bridge(Box<Bridge>),
     /// Check a configuration file; with a method and a path, show what holds for that request
     CheckConfig(Box<CheckConfig>),
     /// Add the contract to an OpenAPI document: the key, the refusals, a link to the policy
@@ -38,6 +42,8 @@ pub enum Command {
     Show(Show),
     /// End a key that is unknown or dead: say what happened, or let it run again
     Resolve(Resolve),
+    /// Look at dead letters, send them back, or throw them away
+    Dlq(Dlq),
     /// Free the space of what is past its retention
     Sweep(Sweep),
     /// Bring a store's schema up to date
@@ -58,6 +64,146 @@ pub struct Gateway {
     /// A TOML file with the same settings, written with underscores
     #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// `semel bridge`.
+#[derive(Debug, Args)]
+pub struct Bridge {
+    /// The settings.
+    #[command(flatten)]
+    pub settings: bridge::Settings,
+    /// A TOML file with the same settings, written with underscores
+    #[arg(long, env = "SEMEL_BRIDGE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Say what is wrong with the settings, or what they come to, and do nothing
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `semel dlq`.
+#[derive(Debug, Args)]
+pub struct Dlq {
+    /// What to do with them.
+    #[command(subcommand)]
+    pub what: DlqCommand,
+}
+
+/// `semel dlq list`, `show`, `redrive` and `discard`.
+#[derive(Debug, Subcommand)]
+pub enum DlqCommand {
+    /// List dead letters, the oldest first
+    List(DlqList),
+    /// Show dead letters with all that is written on them, and what the store knows
+    Show(DlqShow),
+    /// Send dead letters back to their queue; what took effect already is left
+    Redrive(DlqMove),
+    /// Throw dead letters away
+    Discard(DlqMove),
+}
+
+/// Which dead letters are there.
+#[derive(Debug, Args)]
+pub struct Graveyard {
+    /// The bridge's TOML file, for its broker, queue, store and retention
+    #[arg(long, env = "SEMEL_BRIDGE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The broker: amqp://USER:PASSWORD@HOST:5672/%2f
+    #[arg(long, env = "SEMEL_BROKER", value_name = "URL")]
+    pub broker: Option<String>,
+    /// The queue whose dead letters are meant
+    #[arg(long, env = "SEMEL_QUEUE", value_name = "NAME")]
+    pub queue: Option<String>,
+    /// Where they are [default: NAME.dead of the queue]
+    #[arg(long, env = "SEMEL_DEAD_LETTERS", value_name = "NAME")]
+    pub dead_letters: Option<String>,
+    /// Where the consumer keeps its records [default: sqlite://semel.db]
+    #[arg(long, env = "SEMEL_STORE", value_name = "URL")]
+    pub store: Option<String>,
+}
+
+/// Which of them are meant.
+#[derive(Debug, Args)]
+pub struct Chosen {
+    /// Their message ids, or their keys
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+    /// Only those whose FIELD fits: reason=rejected, said=*account*, id=order-*, subject=..., header:NAME=...,
+    /// json:/POINTER=...; '*' stands for anything; several must all fit
+    #[arg(long = "match", value_name = "FIELD=PATTERN")]
+    pub matching: Vec<Matching>,
+}
+
+/// `semel dlq list`.
+#[derive(Debug, Args)]
+pub struct DlqList {
+    /// Where they are.
+    #[command(flatten)]
+    pub place: Graveyard,
+    /// Which.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    pub limit: usize,
+    /// As JSON, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `semel dlq show`.
+#[derive(Debug, Args)]
+pub struct DlqShow {
+    /// Where they are.
+    #[command(flatten)]
+    pub place: Graveyard,
+    /// Which.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub limit: usize,
+    /// The bodies too
+    #[arg(long)]
+    pub body: bool,
+    /// As JSON, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `semel dlq redrive` and `semel dlq discard`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("some").required(true).multiple(true).args(["ids", "matching", "all"]))]
+pub struct DlqMove {
+    /// Where they are.
+    #[command(flatten)]
+    pub place: Graveyard,
+    /// Which.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// All of them
+    #[arg(long, conflicts_with_all = ["ids", "matching"])]
+    pub all: bool,
+    /// At most so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
+    pub limit: usize,
+    /// Why, for the keys' history
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Who, for the keys' history [default: the system's user and host]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask about many
+    #[arg(long)]
+    pub yes: bool,
+    /// How long a released key is remembered [default: as --config has it, else 30d]
+    #[arg(long, value_name = "DURATION")]
+    pub remember_for: Option<Span>,
+    /// What became of each as JSON, a line each
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `semel check-config`.

@@ -28,11 +28,11 @@ mod tests;
 mod tls;
 mod words;
 
-pub use contract::Contract;
+pub use contract::{Contract, statuses};
 pub use effective::{Effective, without_password};
 pub use principals::{Callers, KeySource, Location, PrincipalEntry, Proxy, Tokens};
-pub use probe::{Piece, ProbeConfig, Template};
-pub use resolve::{Config, RouteConfig, key_secret};
+pub use probe::{Piece, ProbeConfig, Template, bearer};
+pub use resolve::{Config, RouteConfig, admin, instance, key_secret};
 #[cfg(feature = "tls")]
 pub use tls::ClientAuthority;
 pub use tls::{ClientCertificatePolicy, TlsFiles};
@@ -394,9 +394,7 @@ impl Settings {
     ///
     /// One line that names the file, the place and, for an unknown key, the nearest known one.
     pub fn read(path: &Path) -> Result<Settings, String> {
-        let named = |error: String| escaped(&format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        Settings::parse(&text).map_err(named)
+        read(path)
     }
 
     /// Settings from the text of a TOML file.
@@ -404,14 +402,30 @@ impl Settings {
     /// # Errors
     ///
     /// As [`Settings::read`], without the file's name.
+    #[cfg(test)]
     pub fn parse(text: &str) -> Result<Settings, String> {
-        toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-            let at = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
-            escaped(&format!("{place}{}", explained(error.message(), at)))
-        })
+        parse(text)
     }
+}
+
+/// Settings of any kind from a TOML file.
+///
+/// # Errors
+///
+/// One line that names the file, the place and, for an unknown key, the nearest known one.
+pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let named = |error: String| escaped(&format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
+    parse(&text).map_err(named)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let at = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
+        escaped(&format!("{place}{}", explained(error.message(), at)))
+    })
 }
 
 /// The settings of a command: its own, then those of its `--config` file.

@@ -1,4 +1,4 @@
-//! `semel`: the idempotency gateway and the operator's commands.
+//! `semel`: the idempotency gateway, the bridge from a broker, and the operator's commands.
 
 #![allow(unreachable_pub, reason = "nothing outside can reach into a program")]
 
@@ -8,10 +8,12 @@ use std::process::ExitCode;
 use semel_store::ConnectError;
 
 mod admin;
+mod bridge;
 mod check_config;
 mod cli;
 mod config;
 mod demo;
+mod dlq;
 mod failpoint;
 mod gateway;
 mod log;
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     };
     let done = match command {
         cli::Command::Gateway(args) => gateway::run(*args),
+        cli::Command::Bridge(args) => bridge::run(*args),
         cli::Command::CheckConfig(args) => check_config::run(*args),
         cli::Command::Openapi(args) => openapi::run(*args),
         cli::Command::Keys(args) => operator::run(operator::keys(args)),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         cli::Command::Resolve(args) => operator::run(operator::resolve(args)),
         cli::Command::Sweep(args) => operator::run(operator::sweep(args)),
         cli::Command::Migrate(args) => operator::run(operator::migrate(args)),
+        cli::Command::Dlq(args) => operator::run(dlq::run(args.what)),
         cli::Command::Demo(args) => demo::run(args),
         cli::Command::DemoChild(args) => demo::child(args),
     };

@@ -16,7 +16,7 @@ mod select;
 mod show;
 mod table;
 
-pub use resolve::resolve;
+pub use resolve::{agreed, resolve, whoever};
 pub use select::RoutePattern;
 
 use select::{Counts, Pages, Selection};

@@ -90,6 +90,13 @@ impl Terminal {
     }
 }
 
+/// How far something has come.
+pub fn bar(tried: usize, all: usize) -> String {
+    const WIDTH: usize = 30;
+    let full = (tried * WIDTH / all.max(1)).min(WIDTH);
+    format!("[{}{}] {tried} of {all}", "#".repeat(full), ".".repeat(WIDTH - full))
+}
+
 /// Whoever read it may have read enough.
 pub fn unwritten(error: io::Error) -> Failure {
     match error.kind() {

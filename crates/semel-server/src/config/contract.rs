@@ -211,7 +211,11 @@ fn key_names(settings: &Settings) -> Vec<HeaderName> {
 }
 
 /// The preset's lists, and what was said beside them: a status that is named leaves the list that it was in.
-fn statuses(settings: &Settings, preset: Preset) -> Result<Statuses, String> {
+///
+/// # Errors
+///
+/// One that stands in two lists.
+pub fn statuses(settings: &Settings, preset: Preset) -> Result<Statuses, String> {
     let mut statuses = match preset {
         Preset::Default => Statuses::default(),
         Preset::Cautious => Statuses::cautious(),

@@ -51,7 +51,7 @@ impl ProbeConfig {
     /// # Errors
     ///
     /// One line that says what does not fit.
-    pub(super) fn of(settings: &Settings, pattern: Option<&Pattern>) -> Result<Option<ProbeConfig>, String> {
+    pub(crate) fn of(settings: &Settings, pattern: Option<&Pattern>) -> Result<Option<ProbeConfig>, String> {
         let is_chosen = settings.on_unknown == Some(UnknownChoice::Probe);
         let Some(template) = &settings.probe else {
             return match is_chosen {
@@ -77,14 +77,23 @@ impl ProbeConfig {
         if let Some(twice) = keep.iter().find(|status| release.contains(status)) {
             return Err(format!("the status {twice} stands in probe-keep and in probe-release"));
         }
-        let authorization = settings.probe_token_file.as_deref().map(bearer).transpose()?;
+        let authorization = settings
+            .probe_token_file
+            .as_deref()
+            .map(|file| bearer("--probe-token-file", file))
+            .transpose()?;
         let token_file = settings.probe_token_file.clone();
         Ok(Some(ProbeConfig { template, keep, release, authorization, token_file }))
     }
 }
 
-fn bearer(file: &Path) -> Result<HeaderValue, String> {
-    let named = |reason: String| format!("--probe-token-file {}: {reason}", file.display());
+/// `Authorization` with the token in a file.
+///
+/// # Errors
+///
+/// One line that names the setting and the file.
+pub fn bearer(setting: &str, file: &Path) -> Result<HeaderValue, String> {
+    let named = |reason: String| format!("{setting} {}: {reason}", file.display());
     let token = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
         .map_err(|_| named("it holds no token".into()))?;

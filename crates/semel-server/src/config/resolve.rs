@@ -200,8 +200,12 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// What stands there says how the gateway is built and what goes through it.
-fn admin(address: Option<Address>, has_token: bool) -> Result<Address, String> {
+/// What stands there says how a gateway is built and what goes through it.
+///
+/// # Errors
+///
+/// Other machines could read it, and no token is asked for.
+pub fn admin(address: Option<Address>, has_token: bool) -> Result<Address, String> {
     let address = address.unwrap_or(Address(([127, 0, 0, 1], 9901).into()));
     if !has_token && !address.0.ip().to_canonical().is_loopback() {
         return Err(format!(
@@ -237,7 +241,11 @@ pub fn key_secret(file: &Path) -> Result<KeySecret, String> {
 }
 
 /// For people and logs: short, and in one line.
-fn instance(name: Option<String>) -> Result<Option<String>, String> {
+///
+/// # Errors
+///
+/// It is not.
+pub fn instance(name: Option<String>) -> Result<Option<String>, String> {
     let is_short =
         |name: &String| (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     match name {

@@ -39,30 +39,29 @@ mod front;
 mod jwks;
 mod opening;
 mod page;
-mod place;
+pub(crate) mod place;
 mod policy;
-mod probe;
+pub(crate) mod probe;
 mod stall;
 mod statement;
 mod streams;
 mod switch;
 mod tap;
-mod telemetry;
+pub(crate) mod telemetry;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 #[cfg_attr(not(feature = "otel"), path = "no_traces.rs")]
 mod traces;
 mod tunnel;
-mod upstream;
+pub(crate) mod upstream;
 mod worker;
-
-pub use statement::Statement;
 
 use cors::Cors;
 use forward::{Connectors, Forward};
 use jwks::Fetching;
 use page::Page;
 use probe::Questions;
+use statement::Statement;
 use tls::Acceptor;
 use traces::Exporting;
 use worker::Worker;
@@ -129,17 +128,23 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
     let traces = exporting.start().map_err(Failure::Failed)?;
     engine.register_metrics();
     routes.register_metrics();
+    telemetry::register_connections();
     let statement = Arc::new(Statement::new(&config, &instance, &store));
     let listener = listen(config.listen.0, "--listen")?;
     let admin_listener = listen(config.admin.0, "--admin")?;
 
     let stopping = CancellationToken::new();
+    let said = serde_json::to_value(&*statement).unwrap_or_default();
+    let verifier = config.tokens.as_ref().map(|tokens| tokens.verifier.clone());
     let admin = Admin {
         engine: engine.clone(),
-        statement: statement.clone(),
+        statement: ("gateway", Arc::new(said)),
         metrics,
         token: admin_token,
-        verifier: config.tokens.as_ref().map(|tokens| tokens.verifier.clone()),
+        waits_for: Arc::new(move || {
+            let has_keys = verifier.as_ref().is_none_or(semel_http::Verifier::has_keys);
+            (!has_keys).then_some("the keys of tokens could not be fetched yet (--jwks)")
+        }),
         stopping: stopping.clone(),
     };
     let admin_address = admin_listener.local_addr().unwrap_or(config.admin.0);
@@ -206,7 +211,7 @@ async fn serve(checked: Checked) -> Result<(), Failure> {
 }
 
 /// The name of a gateway that was given none: no other process of this host has it, and the next one has another.
-fn host_and_process() -> String {
+pub(crate) fn host_and_process() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}:{}", std::process::id())
 }
@@ -218,7 +223,7 @@ async fn open(config: &Config) -> Result<Connected, Failure> {
 }
 
 /// A listening socket, bound before anything is announced.
-fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Failure> {
+pub(crate) fn listen(address: SocketAddr, flag: &str) -> Result<std::net::TcpListener, Failure> {
     let bound = std::net::TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -248,7 +253,7 @@ fn announce(statement: &Statement, listen: SocketAddr, secure: bool, admin: Sock
     }
 }
 
-async fn wait_for_signal() {
+pub(crate) async fn wait_for_signal() {
     let (terminate, interrupt) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
         tracing::error!("no signal can be received: stop with SIGKILL, which loses nothing");
@@ -285,7 +290,7 @@ async fn drain(config: &Config, engine: &Engine, stop: &worker::Stop) {
 }
 
 /// Frees space, in small pieces. Nothing waits for it: expiry is judged when a key is claimed.
-async fn sweep_for_ever(engine: Engine) {
+pub(crate) async fn sweep_for_ever(engine: Engine) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let mut swept = Swept::default();
@@ -310,6 +315,6 @@ async fn sweep_for_ever(engine: Engine) {
     }
 }
 
-fn no_listener(error: io::Error) -> Failure {
+pub(crate) fn no_listener(error: io::Error) -> Failure {
     Failure::Failed(format!("cannot listen: {error}"))
 }

@@ -55,7 +55,6 @@ impl Place {
     /// # Errors
     ///
     /// There is no answer.
-    #[cfg(feature = "otel")]
     pub async fn tell(
         &self,
         headers: http::HeaderMap,

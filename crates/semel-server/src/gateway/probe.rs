@@ -182,7 +182,7 @@ impl Question {
 
     async fn answered(&self, request: Request<Body>) -> Result<Probed, BoxError> {
         let (head, body) = self.connections.send(request).await?.into_parts();
-        match self.judge(head.status, &head.headers) {
+        match self.config.judge(head.status, &head.headers) {
             None => Ok(Probed::StillUnknown),
             Some(false) => Ok(Probed::NoEffect),
             Some(true) => {
@@ -193,14 +193,16 @@ impl Question {
             }
         }
     }
+}
 
+impl ProbeConfig {
     /// Whether it took effect. What the answer says itself wins over its status; what is said twice, or otherwise than
     /// as `keep` or `release`, settles nothing.
-    fn judge(&self, status: StatusCode, headers: &HeaderMap) -> Option<bool> {
+    pub fn judge(&self, status: StatusCode, headers: &HeaderMap) -> Option<bool> {
         let mut lines = headers.get_all(SEMEL_OUTCOME).iter();
         match (lines.next(), lines.next()) {
-            (None, _) if self.config.keep.contains(&status) => Some(true),
-            (None, _) if self.config.release.contains(&status) => Some(false),
+            (None, _) if self.keep.contains(&status) => Some(true),
+            (None, _) if self.release.contains(&status) => Some(false),
             (Some(line), None) if line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"keep") => Some(true),
             (Some(line), None) if line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"release") => {
                 Some(false)
@@ -225,7 +227,7 @@ impl Probe for Question {
 }
 
 /// The path and query of the question; `None` where a variable is missing, or a segment would lead elsewhere.
-fn target(template: &Template, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+pub fn target(template: &Template, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut target = String::new();
     for piece in &template.pieces {
         match piece {
@@ -238,7 +240,7 @@ fn target(template: &Template, variable: impl Fn(&str) -> Option<String>) -> Opt
 }
 
 /// A key as a structured-field string, where it can be one.
-fn quoted(key: &str) -> Option<HeaderValue> {
+pub fn quoted(key: &str) -> Option<HeaderValue> {
     let escaped = key.replace('\\', "\\\\").replace('"', "\\\"");
     key.is_ascii().then(|| HeaderValue::from_str(&["\"", &escaped, "\""].concat()).ok())?
 }

@@ -53,7 +53,8 @@ pub const METRICS: &[Metric] = &[
 
 /// All that `/metrics` can show.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    semel::observe::METRICS.iter().chain(semel_http::METRICS).chain(METRICS)
+    let of_messages = semel_messaging::observe::METRICS.iter().chain(crate::bridge::METRICS);
+    semel::observe::METRICS.iter().chain(semel_http::METRICS).chain(METRICS).chain(of_messages)
 }
 
 /// Installs the recorder. Before anything is counted: what is registered earlier is not seen.
@@ -72,10 +73,14 @@ pub fn install() -> Result<PrometheusHandle, String> {
     let handle = builder.install_recorder().map_err(|error| error.to_string())?;
     all().for_each(Metric::describe);
     metrics::gauge!("semel_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-    metrics::gauge!("semel_connections").set(0.0);
-    metrics::counter!("semel_connections_total").absolute(0);
     swept(Swept::default());
     Ok(handle)
+}
+
+/// Connections are counted from here on: only a gateway has any.
+pub fn register_connections() {
+    metrics::gauge!("semel_connections").set(0.0);
+    metrics::counter!("semel_connections_total").absolute(0);
 }
 
 /// Keeps what is shown fresh, for as long as it is polled.

@@ -31,7 +31,7 @@ use super::{failed, find, open, say, scope, table, unwritten};
 use crate::Failure;
 use crate::cli::Resolve;
 use crate::config::{Settings, layered};
-use crate::terminal::Terminal;
+use crate::terminal::{self, Terminal};
 
 /// A store that fails so often in a row is away; the keys that are left would each wait for it.
 const FAILURES_MAX: u32 = 3;
@@ -122,7 +122,7 @@ async fn many(
         seen.iter().try_for_each(|entry| rows.row(entry)).map_err(unwritten)?;
         return say(format_args!("{} would be {ending}{behind}", keys(seen.len())));
     }
-    agreed(args, &format!("{}{behind}", keys(seen.len())), ending)?;
+    agreed(args.yes, &format!("{}{behind}", keys(seen.len())), ending)?;
     let terminal = Terminal::new(false);
     let mut tally = Tally::default();
     for (entry, settlement) in seen.iter().zip(&settlements) {
@@ -177,11 +177,8 @@ impl Tally {
     }
 
     fn bar(&self, all: usize) -> String {
-        const WIDTH: usize = 30;
-        let tried = self.done + self.moved + self.failed;
-        let full = tried * WIDTH / all.max(1);
         let failed = if self.failed == 0 { String::new() } else { format!(", {} failed", self.failed) };
-        format!("[{}{}] {tried} of {all}{failed}", "#".repeat(full), ".".repeat(WIDTH - full))
+        terminal::bar(self.done + self.moved + self.failed, all) + &failed
     }
 }
 
@@ -225,8 +222,12 @@ fn selection(args: &Resolve) -> Result<Selection, Failure> {
 }
 
 /// Asks, with the number. Without a terminal there is nobody to ask.
-fn agreed(args: &Resolve, which: &str, ending: &Ending<'_>) -> Result<(), Failure> {
-    if args.yes {
+///
+/// # Errors
+///
+/// The answer was no, or nobody is there.
+pub fn agreed(yes: bool, which: &str, ending: &dyn fmt::Display) -> Result<(), Failure> {
+    if yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
@@ -325,7 +326,7 @@ impl fmt::Display for Ending<'_> {
 }
 
 /// The system's user, by the environment or by its number, and the host.
-fn whoever() -> String {
+pub fn whoever() -> String {
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = named.filter(|name| !name.is_empty());
     let user = user.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()));

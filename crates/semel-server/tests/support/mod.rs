@@ -22,7 +22,7 @@ mod service;
 #[allow(unused_imports, reason = "each test uses its part")]
 pub(crate) use self::{
     client::{Answer, Call, Client},
-    gateway::{Gateway, Launch, semel},
+    gateway::{Gateway, Launch, free_address, semel},
     ledger::{Ledger, Received},
     lock::WriteLock,
     operator::{Operator, Record},

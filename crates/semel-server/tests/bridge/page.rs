@@ -1,0 +1,1 @@
+//! What stands in `docs/bridge.md` is so.
