@@ -1,8 +1,10 @@
 //! Claim, run, settle, answer. The one place that decides whether something may run.
 //!
 //! 1. **The decision** is the `match` in `Engine::decided`, on what the store's one atomic step said.
-//! 2. **The engine owns the run.** Claim, run and settlement live in a task of their own. A caller that goes away
-//!    changes nothing: the run goes on and is settled (K9).
+//! 2. **The engine owns the run.** Claim, run and settlement are one future. Its first step is made where the caller
+//!    is, and what that does not end goes on in a task of its own, before the caller gets to anything else. So a claim
+//!    that the store answers at once needs no task, and a caller that goes away changes nothing: the run goes on and is
+//!    settled (K9).
 //! 3. **The lease is renewed** at a third of its length while the run lasts. When it is lost, the run is stopped
 //!    and the record is the answer; when it cannot be renewed, the run goes on: until the fence has moved its late
 //!    settlement is the truth (K7).
@@ -29,7 +31,10 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
@@ -280,10 +285,11 @@ impl Engine {
             return Answer::TooMany;
         };
         let (reply, answer) = oneshot::channel();
-        let engine = self.clone();
-        // In a box: it is large, and spawning moves it more than once.
-        self.tasks.spawn(Box::pin(engine.decided(operation, place, run, reply)));
-        // The task answers on every path; it is gone without an answer only when the runtime is being torn down.
+        let decided = self.clone().decided(operation, place, run, reply);
+        // In a box: it is large, and goes from here into a task.
+        begin(Box::pin(self.tasks.track_future(decided)));
+        // It answers on every path; it is gone without an answer only when the runtime is being torn down, or if the
+        // engine or its store has panicked.
         answer.await.unwrap_or(Answer::Unknown { cause: Cause::SHUTDOWN, age: Duration::ZERO })
     }
 
@@ -393,6 +399,19 @@ impl Engine {
     pub fn register_metrics(&self) {
         self.meters.register();
         self.spikes.register();
+    }
+}
+
+/// Makes the first step here, and has the rest made by a task, if there is a rest. A step cannot be broken off, and
+/// nothing is between it and the task, so nobody can drop what has begun.
+///
+/// No waker is lost: a task is polled when it is new, and then everything is told its own. A panic ends the future, as
+/// in a task.
+fn begin(mut future: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
+    let mut first = Context::from_waker(Waker::noop());
+    let step = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut first)));
+    if matches!(step, Ok(Poll::Pending)) {
+        tokio::spawn(future);
     }
 }
 

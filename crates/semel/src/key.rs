@@ -126,10 +126,18 @@ fn checked(text: &str, max: usize) -> Result<Arc<str>, KeyError> {
     if text.len() > max {
         return Err(KeyError::TooLong { bytes: text.len(), max });
     }
-    if text.chars().any(char::is_control) {
+    if has_control(text) {
         return Err(KeyError::Control);
     }
     Ok(text.into())
+}
+
+/// In text that is ASCII, as nearly all is, all bytes are looked at together.
+fn has_control(text: &str) -> bool {
+    match text.is_ascii() {
+        true => text.bytes().fold(false, |has, byte| has | byte.is_ascii_control()),
+        false => text.chars().any(char::is_control),
+    }
 }
 
 /// The 48 bits of time of a UUID of version 7.
@@ -193,7 +201,10 @@ mod tests {
     #[test]
     fn an_empty_key_and_a_control_character_are_refused() {
         assert_eq!(Key::new(""), Err(KeyError::Empty));
-        assert_eq!(Key::new("a\nb"), Err(KeyError::Control));
+        for control in ["a\nb", "\0", "a\x7f", "\u{e9}\n", "\u{85}"] {
+            assert_eq!(Key::new(control), Err(KeyError::Control), "{control:?}");
+        }
+        assert!(Key::new(" a~\u{e9}").is_ok());
     }
 
     fn time(text: &str) -> Option<i64> {

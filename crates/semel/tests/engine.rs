@@ -1,7 +1,10 @@
 //! The rules of the engine, one by one, in virtual time.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use semel::testing::{Fault, FaultyStore, Random, VirtualClock, sample};
@@ -116,6 +119,52 @@ async fn a_caller_that_hangs_up_before_the_claim_is_answered_leaves_no_lease_beh
     process.down(false);
     sleep(20 * SECOND).await;
     assert_eq!((process.effects(), process.reads().await), (1, "completed"));
+}
+
+/// The first step of an operation, made by hand: whether it was the last.
+fn first_step(
+    once: &mut Pin<Box<impl Future<Output = Answer<&'static str>>>>,
+) -> Option<Answer<&'static str>> {
+    match once.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_answers_at_once_needs_no_task() {
+    let process = Process::new();
+    assert!(matches!(process.once(Duration::ZERO).await, Answer::Ran { .. }));
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let answer = first_step(&mut Box::pin(process.once(SECOND)));
+    assert!(matches!(answer, Some(Answer::Replay { .. })), "{answer:?}");
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), tasks);
+    assert_eq!(process.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c01_a_caller_that_is_gone_after_one_step_changes_nothing() {
+    for fault in [None, Some(Fault::Later(SECOND))] {
+        let process = Process::failing_with(fault.unwrap_or(Fault::Before));
+        process.down(fault.is_some());
+        let mut caller = Box::pin(process.once(5 * SECOND));
+        assert!(first_step(&mut caller).is_none());
+        drop(caller);
+        process.down(false);
+        sleep(30 * SECOND).await;
+        assert_eq!((process.effects(), process.reads().await), (1, "completed"), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_ends_no_caller() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(Arc::new(VirtualClock::new())));
+    let panics = FaultyStore::deciding(store, |verb| panic!("the store panics: {verb}"));
+    let process =
+        Process { engine: Engine::new(Arc::new(panics), Random::new(7).entropy()), ..Process::new() };
+    let answer = process.once(SECOND).await;
+    assert!(matches!(&answer, Answer::Unknown { cause, .. } if *cause == Cause::SHUTDOWN), "{answer:?}");
+    assert_eq!((process.effects(), process.engine.drain(SECOND).await), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

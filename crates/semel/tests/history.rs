@@ -69,6 +69,7 @@ async fn v2_an_operators_word_is_cut_and_what_moved_is_not_told() {
     let store = Arc::new(MemoryStore::new());
     let engine = engine(&store);
     ended(&engine, "k", Verdict::Unknown(Cause::CUT)).await;
+    assert_eq!(told(&store, "k").await.len(), 1, "before the operator has looked");
     let seen = store.find(&sample::scope(), &sample::key("k")).await.unwrap().unwrap();
     let word = Word { by: Some("ann".into()), reason: Some("é".repeat(Event::BYTES_MAX)) };
     for expected in [Resolved::Done, Resolved::Moved] {
