@@ -23,7 +23,7 @@ use semel::{
     Algorithm, AttemptId, BoxError, Entropy, Fingerprint, Key, OnUnknown, Once, Operation, Policy, Scope,
     Twin,
 };
-use semel_store::postgres;
+use semel_store::postgres::{self, Statements, complete_and_commit};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Barrier;
 use tokio_postgres::{Client, NoTls, Statement};
@@ -139,6 +139,7 @@ trait Teller: Send {
 
 struct InTokioPostgres {
     client: Client,
+    semel: Statements,
     pay: Statement,
     receipt: Statement,
     own_claim: Statement,
@@ -149,6 +150,7 @@ impl InTokioPostgres {
     async fn connect(url: &str) -> Result<InTokioPostgres, BoxError> {
         let client = client(url).await?;
         Ok(InTokioPostgres {
+            semel: Statements::prepare(&client).await?,
             pay: client.prepare(PAY).await?,
             receipt: client.prepare(RECEIPT).await?,
             own_claim: client.prepare(OWN_CLAIM).await?,
@@ -179,18 +181,18 @@ impl Teller for InTokioPostgres {
     }
 
     async fn semel(&mut self, payment: &Payment, operation: &Operation) -> Result<(), BoxError> {
-        let tx = self.client.transaction().await?;
-        let Once::Run(run) = postgres::once(tx, operation, Twin::Refuse).await? else {
+        let once = self.semel.once(&mut self.client, operation, Twin::Refuse).await?;
+        let Once::Run(run) = once else {
             return Err("a fresh key was taken".into());
         };
         run.execute(&self.pay, &[&AMOUNT, &payment.account]).await?;
         run.execute(&self.receipt, &[&payment.account, &AMOUNT, &payment.key]).await?;
-        Ok(run.complete(ANSWER.to_vec()).await?.commit().await?)
+        Ok(complete_and_commit(run, ANSWER.to_vec()).await?)
     }
 
     async fn duplicate(&mut self, operation: &Operation) -> Result<(), BoxError> {
-        let tx = self.client.transaction().await?;
-        let Once::Replay { outcome, tx, .. } = postgres::once(tx, operation, Twin::Refuse).await? else {
+        let once = self.semel.once(&mut self.client, operation, Twin::Refuse).await?;
+        let Once::Replay { outcome, tx, .. } = once else {
             return Err("a completed key is not replayed".into());
         };
         assert_eq!(outcome.bytes, ANSWER.as_slice());

@@ -11,7 +11,8 @@
 //!    the store is said to be lossy.
 //! 5. **Errors by what is known**: not connected, or refused by the server: nothing was written, `Unavailable`. Connection
 //!    gone or no answer in time: `Indeterminate`.
-//! 6. **Every statement carries its types and none is prepared**, so that a pooler in transaction mode is no danger.
+//! 6. **A pooler in transaction mode is no danger**: every statement carries its types, and none is prepared unless the
+//!    server names our own socket as the other end of its connection, or the URL says so (`prepare=on`).
 //! 7. **The primary only.** A standby may lag; it is refused at the start, and of several hosts in the URL the primary is
 //!    taken, also after a fail-over (case C87).
 //! 8. Nothing runs in the background but the connections' tasks, which end with the store. Nothing sweeps by itself.
@@ -36,6 +37,7 @@ mod link;
 mod reader;
 mod rows;
 mod schema;
+mod session;
 mod sweep;
 mod tables;
 mod tls;
@@ -55,7 +57,7 @@ use address::Address;
 use call::{Answer, Ending, Verb};
 #[cfg(feature = "sqlx-postgres")]
 pub use in_transaction::Pool;
-pub use in_transaction::{Begun, Clients, Handle, In, once};
+pub use in_transaction::{Begun, Clients, Handle, In, Prepared, Statements, complete_and_commit, once};
 use lanes::Lanes;
 use reader::Reader;
 use schema::Schema;
@@ -80,7 +82,7 @@ impl PostgresStore {
     pub async fn open(url: &str, options: &Options) -> Result<PostgresStore, ConnectError> {
         let address = Arc::new(Address::parse(url)?);
         let busy_for = options.busy_for;
-        let connecting = tokio::time::timeout(busy_for.max(OPEN_FOR_MIN), link::connect(&address));
+        let connecting = tokio::time::timeout(busy_for.max(OPEN_FOR_MIN), session::connect(&address));
         let late = |_| error::Failure::said(error::Kind::Unavailable, "the server cannot be reached in time");
         let mut client = connecting.await.map_err(late)??;
         let found = Schema::new(Arc::clone(&address)).ready(&mut client, options.migrate).await?;

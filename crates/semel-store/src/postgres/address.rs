@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `pool` | 2 | connections that claims and settlements go over, 1 to 64; there are two more for reads and sweeps |
 //! | `functions` | `on` | `off`: tables only, for people who may not create functions |
+//! | `prepare` | `auto` | `on`: statements are prepared, so no pooler in transaction mode may stand between; `off`: never; `auto`: where the server names our own socket |
 //! | `sslmode` | `prefer` | `disable`, `prefer`, `require`, `verify-ca`, `verify-full`, as libpq's |
 //! | `sslrootcert` | the system's | a file with the authorities' certificates |
 //! | `application_name`, `connect_timeout`, `host`, … | | as libpq's |
@@ -26,12 +27,22 @@ pub(super) struct Address {
     pub(super) tls: MakeRustlsConnect,
     pub(super) pool: usize,
     pub(super) functions: bool,
+    pub(super) prepare: Prepare,
+}
+
+/// Whether statements are prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prepare {
+    /// Where it is found out that no pooler stands between.
+    Auto,
+    On,
+    Off,
 }
 
 /// How long connecting to one host may take, unless the URL says otherwise.
 const CONNECT_FOR: Duration = Duration::from_secs(5);
 
-const OWN: [&str; 4] = ["pool", "functions", "sslmode", "sslrootcert"];
+const OWN: [&str; 5] = ["pool", "functions", "prepare", "sslmode", "sslrootcert"];
 
 /// What is handed on as it is.
 const LIBPQ: [&str; 15] = [
@@ -77,7 +88,7 @@ impl Address {
         })?;
         own.complete(&mut config);
         let tls = tls::connector(own.trust, own.roots.as_deref())?;
-        Ok(Address { config, tls, pool: own.pool, functions: own.functions })
+        Ok(Address { config, tls, pool: own.pool, functions: own.functions, prepare: own.prepare })
     }
 
     /// The database for people, without user and password.
@@ -96,6 +107,7 @@ impl Address {
 struct Own {
     pool: usize,
     functions: bool,
+    prepare: Prepare,
     mode: SslMode,
     trust: Trust,
     roots: Option<PathBuf>,
@@ -103,7 +115,14 @@ struct Own {
 
 impl Default for Own {
     fn default() -> Own {
-        Own { pool: 2, functions: true, mode: SslMode::Prefer, trust: Trust::Anyone, roots: None }
+        Own {
+            pool: 2,
+            functions: true,
+            prepare: Prepare::Auto,
+            mode: SslMode::Prefer,
+            trust: Trust::Anyone,
+            roots: None,
+        }
     }
 }
 
@@ -120,6 +139,14 @@ impl Own {
                 "off" => self.functions = false,
                 _ => return refuse("it is on or off"),
             },
+            "prepare" => {
+                self.prepare = match value {
+                    "auto" => Prepare::Auto,
+                    "on" => Prepare::On,
+                    "off" => Prepare::Off,
+                    _ => return refuse("it is auto, on or off"),
+                }
+            }
             "sslmode" => {
                 (self.mode, self.trust) = match value {
                     "disable" => (SslMode::Disable, Trust::Anyone),

@@ -21,6 +21,8 @@ pub(super) struct Failure {
 enum Cause {
     /// Connecting failed.
     Connect(tokio_postgres::Error),
+    /// There was no connection that one could speak over.
+    Socket(std::io::Error),
     /// The server's error, or the connection broke.
     Server(tokio_postgres::Error),
     /// Something else, in words.
@@ -48,6 +50,11 @@ impl Failure {
     /// Nothing was sent.
     pub(super) fn connect(cause: tokio_postgres::Error) -> Failure {
         Failure::of(Kind::Unavailable, Cause::Connect(cause))
+    }
+
+    /// Nobody was reached.
+    pub(super) fn socket(cause: std::io::Error) -> Failure {
+        Failure::of(Kind::Unavailable, Cause::Socket(cause))
     }
 
     /// A statement was sent.
@@ -106,7 +113,7 @@ impl Failure {
     fn code(&self) -> Option<&SqlState> {
         match self.cause.as_ref() {
             Cause::Connect(cause) | Cause::Server(cause) | Cause::Row(cause) => cause.code(),
-            Cause::Said(_) => None,
+            Cause::Said(_) | Cause::Socket(_) => None,
         }
     }
 }
@@ -155,6 +162,7 @@ impl fmt::Display for Failure {
         f.write_str("PostgreSQL: ")?;
         match self.cause.as_ref() {
             Cause::Said(why) => f.write_str(why),
+            Cause::Socket(cause) => write!(f, "the server cannot be reached ({cause})"),
             Cause::Row(cause) => write!(f, "a row is no record of Semel's ({})", Plain(cause)),
             Cause::Connect(cause) | Cause::Server(cause) => match cause.code().and_then(advice) {
                 Some(advice) => write!(f, "{advice} ({})", Plain(cause)),

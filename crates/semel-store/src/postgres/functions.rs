@@ -6,35 +6,42 @@
 use semel::record::Unfit;
 use semel::{Algorithm, Cause, Claim, ClaimRequest, Fence, Lease, Outcome, Purpose, Settlement};
 use std::time::Duration;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
 use super::call::{Answer, Ending, Verb};
 use super::error::Failure;
+use super::in_transaction::was_word;
 use super::lanes::all;
 use super::rows::{Id, bytes, cause, integer, millis, number, strange, text};
-use crate::flat::was_of;
+use super::session::{Parameter, Session};
 
-const CLAIM: &str = "SELECT n, claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, algorithm, format, outcome \
-     FROM semel.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const CLAIM: &str = "SELECT n, claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, bound_algorithm, format, \
+     outcome FROM semel.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 const SETTLE: &str =
     "SELECT n, answer FROM semel.settle_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 /// First the settlements: a key that is given free may be claimed in the same batch. Their numbers are negative.
-const BOTH: &str = "SELECT -n, answer, NULL::bigint, NULL::bigint, NULL::smallint, NULL::boolean, NULL::bigint, \
-     NULL::bigint, NULL::text, NULL::smallint, NULL::smallint, NULL::bytea \
+const BOTH: &str = "SELECT -n, answer, NULL::bigint, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint, \
+     NULL::bigint, NULL::text, NULL::integer, NULL::integer, NULL::bytea \
      FROM semel.settle_many($13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24) \
      UNION ALL \
-     SELECT n, claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, algorithm, format, outcome \
+     SELECT n, claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, bound_algorithm, format, outcome \
      FROM semel.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
+/// A call alone, without the sets.
+const CLAIM_ALONE: &str = "SELECT 1, claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, bound_algorithm, \
+     format, outcome FROM semel.claim_alone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+
+const SETTLE_ALONE: &str = "SELECT 1, semel.settle_alone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+
 /// Makes the calls of a batch. Gives an answer for each, in their order.
-pub(super) async fn run(client: &Client, verbs: &[&Verb]) -> Vec<Result<Answer, Failure>> {
-    made(client, verbs).await.unwrap_or_else(|failure| all(verbs.len(), &failure))
+pub(super) async fn run(session: &Session, verbs: &[&Verb]) -> Vec<Result<Answer, Failure>> {
+    made(session, verbs).await.unwrap_or_else(|failure| all(verbs.len(), &failure))
 }
 
-async fn made(client: &Client, verbs: &[&Verb]) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+async fn made(session: &Session, verbs: &[&Verb]) -> Result<Vec<Result<Answer, Failure>>, Failure> {
     let (mut claims, mut ends) = (Claims::default(), Ends::default());
     let (mut claim_places, mut end_places) = (Vec::new(), Vec::new());
     for (place, verb) in verbs.iter().enumerate() {
@@ -50,13 +57,12 @@ async fn made(client: &Client, verbs: &[&Verb]) -> Result<Vec<Result<Answer, Fai
         }
     }
     let mut answers: Vec<Option<Result<Answer, Failure>>> = verbs.iter().map(|_| None).collect();
-    let rows = match (claim_places.is_empty(), end_places.is_empty()) {
-        (false, true) => client.query_typed(CLAIM, &claims.parameters()).await,
-        (true, _) => client.query_typed(SETTLE, &ends.parameters()).await,
-        (false, false) => {
-            let parameters = [claims.parameters(), ends.parameters()].concat();
-            client.query_typed(BOTH, &parameters).await
-        }
+    let rows = match (claim_places.len(), end_places.len()) {
+        (1, 0) => session.query(CLAIM_ALONE, &claims.first()).await,
+        (0, 1) => session.query(SETTLE_ALONE, &ends.first()).await,
+        (_, 0) => session.query(CLAIM, &claims.parameters()).await,
+        (0, _) => session.query(SETTLE, &ends.parameters()).await,
+        _ => session.query(BOTH, &[claims.parameters(), ends.parameters()].concat()).await,
     }
     .map_err(Failure::server)?;
     let is_settled = claim_places.is_empty();
@@ -112,7 +118,7 @@ impl<'a> Claims<'a> {
         self.attempts_max.push(i64::from(attempts_max));
     }
 
-    fn parameters(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    fn parameters(&self) -> Vec<Parameter<'_>> {
         vec![
             (&self.scopes, Type::TEXT_ARRAY),
             (&self.keys, Type::TEXT_ARRAY),
@@ -126,6 +132,24 @@ impl<'a> Claims<'a> {
             (&self.lease_ms, Type::INT8_ARRAY),
             (&self.labels, Type::TEXT_ARRAY),
             (&self.inputs, Type::BYTEA_ARRAY),
+        ]
+    }
+
+    /// The only one's, each by itself.
+    fn first(&self) -> Vec<Parameter<'_>> {
+        vec![
+            (&self.scopes[0], Type::TEXT),
+            (&self.keys[0], Type::TEXT),
+            (&self.attempts[0], Type::UUID),
+            (&self.seen[0], Type::INT8),
+            (&self.forced[0], Type::BOOL),
+            (&self.algorithms[0], Type::INT2),
+            (&self.digests[0], Type::BYTEA),
+            (&self.reruns[0], Type::BOOL),
+            (&self.attempts_max[0], Type::INT8),
+            (&self.lease_ms[0], Type::INT8),
+            (&self.labels[0], Type::TEXT),
+            (&self.inputs[0], Type::BYTEA),
         ]
     }
 }
@@ -190,7 +214,7 @@ impl<'a> Ends<'a> {
         self.causes.push(end.cause.map(|cause| text(cause.as_str())));
     }
 
-    fn parameters(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    fn parameters(&self) -> Vec<Parameter<'_>> {
         vec![
             (&self.scopes, Type::TEXT_ARRAY),
             (&self.keys, Type::TEXT_ARRAY),
@@ -204,6 +228,24 @@ impl<'a> Ends<'a> {
             (&self.unbinds, Type::BOOL_ARRAY),
             (&self.rans, Type::BOOL_ARRAY),
             (&self.causes, Type::TEXT_ARRAY),
+        ]
+    }
+
+    /// The only one's, each by itself.
+    fn first(&self) -> Vec<Parameter<'_>> {
+        vec![
+            (&self.scopes[0], Type::TEXT),
+            (&self.keys[0], Type::TEXT),
+            (&self.fences[0], Type::INT8),
+            (&self.attempts[0], Type::UUID),
+            (&self.hows[0], Type::TEXT),
+            (&self.formats[0], Type::INT2),
+            (&self.outcomes[0], Type::BYTEA),
+            (&self.for_ms[0], Type::INT8),
+            (&self.remember_ms[0], Type::INT8),
+            (&self.unbinds[0], Type::BOOL),
+            (&self.rans[0], Type::BOOL),
+            (&self.causes[0], Type::TEXT),
         ]
     }
 }
@@ -229,7 +271,7 @@ fn claimed(row: &Row, request: &ClaimRequest) -> Result<Claim, Failure> {
             fence: Fence(number(row, 2)?),
             attempt: request.attempt,
             attempts: attempts(row)?,
-            was: small(row, 4).map(was_of)?.ok_or_else(strange)?,
+            was: was_word(row.try_get(4).map_err(Failure::row)?).ok_or_else(strange)?,
             doubt: row.try_get(5).map_err(Failure::row)?,
         }),
         "in-flight" => Claim::InFlight { retry_after: span(row, 7)?, age: age()? },
@@ -268,6 +310,6 @@ fn span(row: &Row, column: usize) -> Result<Duration, Failure> {
 }
 
 fn small(row: &Row, column: usize) -> Result<u8, Failure> {
-    let number: i16 = row.try_get(column).map_err(Failure::row)?;
+    let number: i32 = row.try_get(column).map_err(Failure::row)?;
     u8::try_from(number).map_err(|_| strange())
 }

@@ -35,7 +35,8 @@
 //!    [`TransactionError::Restart`]: roll back and begin anew.
 //! 6. **A statement of the caller's that fails** aborts the transaction, as always in PostgreSQL; then the completion
 //!    fails too, and nothing is committed.
-//! 7. **A pooler**: tokio-postgres is asked by statements that carry their types and are not prepared. Through sqlx they
+//! 7. **A pooler**: tokio-postgres is asked by statements that carry their types and are not prepared, unless the caller
+//!    prepares them ([`Statements`], which also spares two round trips). Through sqlx they
 //!    are prepared for good only on a connection that has others prepared so; before a pooler in transaction mode make
 //!    every statement of your own `persistent(false)`, and use the connection within transactions only.
 //! 8. **End a transaction that was given back** by `commit` or `rollback`. One of sqlx on a connection that is not a
@@ -56,9 +57,11 @@ use crate::order::{as_asked, by_key};
 #[cfg(feature = "sqlx-postgres")]
 mod in_sqlx;
 mod in_tokio_postgres;
+mod prepared;
 mod settled;
 mod whole;
 
+pub use prepared::{Prepared, Statements, complete_and_commit};
 #[cfg(feature = "sqlx-postgres")]
 pub use whole::Pool;
 pub use whole::{Begun, Clients};
@@ -115,9 +118,9 @@ pub enum Value<'a> {
     Flags(&'a [bool]),
 }
 
-/// A row: every statement gives the same columns.
+/// A row: the columns of [`ONCE`], or one of a settlement, which says nothing.
 #[doc(hidden)]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reply {
     pub claim: Option<String>,
     pub fence: Option<i64>,
@@ -177,14 +180,10 @@ const ONCE: &str = "SELECT claim, fence, attempts, was, doubt, age_ms, retry_aft
      FROM semel.once($1::text, $2::text, encode($3::bytea, 'hex')::uuid, $4::bytea, $5::text, $6::bigint, $7::boolean, \
      $8::bigint, $9::text, $10::bytea, $11::bigint::integer)";
 
-/// The columns of [`ONCE`] behind a settlement's answer, so that one reader serves both.
+/// One call of one function, which answers nothing or raises an error.
 macro_rules! settling {
     ($call:literal) => {
-        concat!(
-            "SELECT 'done'::text, NULL::bigint, NULL::bigint, NULL::text, NULL::boolean, NULL::bigint, NULL::bigint, \
-             NULL::text, NULL::integer, NULL::integer, NULL::bytea FROM semel.",
-            $call
-        )
+        concat!("SELECT semel.", $call)
     };
 }
 
@@ -339,7 +338,8 @@ impl Reply {
     }
 }
 
-fn was_word(word: &str) -> Option<Was> {
+/// As `semel.was_word` says it.
+pub(super) fn was_word(word: &str) -> Option<Was> {
     Some(match word {
         "new" => Was::New,
         "released" => Was::Released,

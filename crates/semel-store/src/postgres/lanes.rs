@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::Client;
 
 use super::address::Address;
 use super::call::{Answer, Call, Ending, Verb};
 use super::error::{Failure, Kind};
 use super::link::Link;
+use super::session::Session;
 use super::{functions, tables};
 
 /// Calls in one batch.
@@ -51,7 +51,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// The first lane takes the connection that is there.
-    pub(super) fn start(address: &Arc<Address>, first: Client, busy_for: Duration) -> Lanes {
+    pub(super) fn start(address: &Arc<Address>, first: Session, busy_for: Duration) -> Lanes {
         let mut first = Some(first);
         let lanes = (0..address.pool).map(|_| {
             let link = match first.take() {

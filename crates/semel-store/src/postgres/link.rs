@@ -6,22 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::Client;
 
 use super::address::Address;
 use super::error::{Failure, Kind};
+use super::session::{Session, connect};
 
 /// Pauses between two tries to connect: the first, and the longest.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Longer than connecting to a host, looking who it is included, and to another one if it is not the primary.
-const CONNECT_FOR: Duration = Duration::from_secs(15);
-
 /// A connection, when there is one.
 pub(super) struct Link {
     address: Arc<Address>,
-    client: Option<Arc<Client>>,
+    client: Option<Arc<Session>>,
     pause: Duration,
 }
 
@@ -30,12 +27,12 @@ impl Link {
         Link { address, client: None, pause: PAUSE }
     }
 
-    pub(super) fn with(address: Arc<Address>, client: Client) -> Link {
+    pub(super) fn with(address: Arc<Address>, client: Session) -> Link {
         Link { address, client: Some(Arc::new(client)), pause: PAUSE }
     }
 
     /// The connection; makes one where there is none, and tries so until `until`.
-    pub(super) async fn client(&mut self, until: Instant) -> Result<Arc<Client>, Failure> {
+    pub(super) async fn client(&mut self, until: Instant) -> Result<Arc<Session>, Failure> {
         if let Some(client) = self.client.as_ref().filter(|client| !client.is_closed()) {
             return Ok(Arc::clone(client));
         }
@@ -63,20 +60,7 @@ impl Link {
     }
 
     /// The same, unless there is another one meanwhile.
-    pub(super) fn drop_client_if(&mut self, failed: &Arc<Client>) {
+    pub(super) fn drop_client_if(&mut self, failed: &Arc<Session>) {
         self.client.take_if(|client| Arc::ptr_eq(client, failed));
     }
-}
-
-/// Connects once. The connection's own task ends with the client.
-pub(super) async fn connect(address: &Address) -> Result<Client, Failure> {
-    let connecting = timeout(CONNECT_FOR, address.config.connect(address.tls.clone())).await;
-    let late = |_| Failure::said(Kind::Unavailable, "the server does not answer");
-    let (client, connection) = connecting.map_err(late)?.map_err(Failure::connect)?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to PostgreSQL ended");
-        }
-    });
-    Ok(client)
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
 
 use super::address::Address;
 use super::error::{Failure, Kind};
 use super::link::Link;
+use super::session::Session;
 
 /// Longer than a listing of many rows takes.
 const ANSWER_FOR: Duration = Duration::from_secs(30);
@@ -57,7 +58,7 @@ impl Reader {
     }
 
     /// Locked only while connecting: statements share the connection.
-    async fn client(&self) -> Result<Arc<Client>, Failure> {
+    async fn client(&self) -> Result<Arc<Session>, Failure> {
         let until = Instant::now() + self.busy_for;
         match timeout(self.busy_for, self.link.lock()).await {
             Ok(mut link) => link.client(until).await,

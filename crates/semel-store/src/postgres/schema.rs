@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use super::address::Address;
 use super::error::Failure;
-use super::link;
+use super::session;
 use crate::{ConnectError, Migrate, Migration};
 
 const RECORDS: Migration =
@@ -26,16 +26,13 @@ const FUNCTIONS: Migration = Migration {
 const ONCE: Migration =
     Migration { number: 3, name: "once", sql: include_str!("../migrations/postgres/0003_once.sql") };
 
-const FIT: Migration =
-    Migration { number: 4, name: "fit", sql: include_str!("../migrations/postgres/0004_fit.sql") };
-
 const INBOX: Migration =
-    Migration { number: 5, name: "inbox", sql: include_str!("../migrations/postgres/0005_inbox.sql") };
+    Migration { number: 4, name: "inbox", sql: include_str!("../migrations/postgres/0004_inbox.sql") };
 
-const MIGRATIONS: [Migration; 5] = [RECORDS, FUNCTIONS, ONCE, FIT, INBOX];
+const MIGRATIONS: [Migration; 4] = [RECORDS, FUNCTIONS, ONCE, INBOX];
 
 /// Those that make functions, and what needs them: passed over with `functions=off`.
-const ONLY_FUNCTIONS: [u32; 4] = [2, 3, 4, 5];
+const ONLY_FUNCTIONS: [u32; 3] = [2, 3, 4];
 
 /// The highest schema that this program knows.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
@@ -164,12 +161,12 @@ fn note(migration: &Migration) -> String {
 #[async_trait]
 impl Migrate for Schema {
     async fn pending(&self) -> Result<Vec<Migration>, ConnectError> {
-        let client = link::connect(&self.address).await?;
+        let client = session::connect(&self.address).await?;
         self.newer(&self.look(&client).await?)
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, ConnectError> {
-        let mut client = link::connect(&self.address).await?;
+        let mut client = session::connect(&self.address).await?;
         self.apply(&mut client).await
     }
 

@@ -13,7 +13,7 @@ use super::{HASTY, acquire, answer, claim_until_known, open_within};
 /// What only a claim's and only a settlement's request holds.
 fn needles(mode: Mode) -> (&'static str, &'static str) {
     match mode {
-        Mode::Functions => ("claim_many", "settle_many"),
+        Mode::Functions => ("semel.claim_", "semel.settle_"),
         Mode::Tables => ("ON CONFLICT", "WITH done"),
     }
 }
@@ -115,7 +115,7 @@ async fn a_dropped_call_is_made_all_the_same() {
     let database = semel_testbed::postgres().await;
     let proxy = Proxy::before(database.addr());
     let store = open_within(&database.url_at(proxy.addr()), Duration::from_secs(30)).await.expect("a store");
-    let delayed = proxy.arm_on(Fault::Delay(Duration::from_millis(300)), "claim_many");
+    let delayed = proxy.arm_on(Fault::Delay(Duration::from_millis(300)), "semel.claim_");
     let (store, request) = (Arc::new(store), run("k", 1));
     let calling = tokio::spawn({
         let store = Arc::clone(&store);

@@ -11,6 +11,8 @@ mod operation;
 #[cfg(feature = "sqlx-postgres")]
 mod postgres;
 #[cfg(feature = "sqlx-postgres")]
+mod postgres_prepared;
+#[cfg(feature = "sqlx-postgres")]
 mod postgres_schedules;
 #[cfg(any(feature = "sqlx-postgres", feature = "sqlx-mysql"))]
 mod schedule;

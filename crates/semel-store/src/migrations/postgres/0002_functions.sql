@@ -32,17 +32,65 @@ AS $$
     FROM (SELECT convert_to(part, 'UTF8') AS bytes, n FROM unnest(parts) WITH ORDINALITY AS one (part, n)) AS all_parts
 $$;
 
+-- What a claim comes to, in words.
+CREATE TYPE semel.answer AS (
+    claim text, fence bigint, attempts bigint, was text, doubt boolean, age_ms bigint, retry_after_ms bigint,
+    cause text, bound_algorithm integer, format integer, outcome bytea
+);
+
+CREATE FUNCTION semel.was_word(code smallint) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT ('{new,released,lapsed,unknown,dead,running}'::text[])[code + 1] $$;
+
 -- One claim: by a run where seen is null, else to settle what has that fence. Where it meets another open transaction
 -- it waits (twin 0), or what that one has locked reads as in flight (1). With 2 it only looks: what it would have to
--- write reads as in flight.
+-- write reads as in flight. With once the row may not be committed while it runs.
+--
+-- A fresh key is one INSERT. PostgreSQL prepares the settings and the variables of a function at each call, so what is
+-- known already is judged in a function of its own.
 CREATE FUNCTION semel.claim_one(
     p_scope text, p_key text, p_attempt uuid,
     p_seen bigint, p_force boolean,
     p_algorithm smallint, p_digest bytea, p_rerun boolean, p_attempts_max bigint,
-    p_lease_ms bigint, p_label text, p_input bytea, p_twin integer,
-    OUT claim text, OUT fence bigint, OUT attempts bigint, OUT was smallint, OUT doubt boolean,
-    OUT age_ms bigint, OUT retry_after_ms bigint, OUT cause text, OUT algorithm smallint,
-    OUT format smallint, OUT outcome bytea
+    p_lease_ms bigint, p_label text, p_input bytea, p_twin integer, p_once boolean DEFAULT NULL
+) RETURNS semel.answer
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_now bigint;
+    v_one semel.answer;
+BEGIN
+    LOOP
+        IF p_seen IS NULL AND p_twin < 2 THEN
+            v_now := semel.clock();
+            INSERT INTO semel.records (key, scope, state, fence, attempt, attempts, algorithm, digest, bound_by,
+                    doubt, first_at, since, label, input, open_at, was, settles, once)
+                VALUES (p_key, p_scope, 1, 1, p_attempt, 1, p_algorithm, p_digest, 1,
+                    false, v_now, v_now, p_label, p_input, semel.later(v_now, p_lease_ms), 0, false, p_once)
+                ON CONFLICT (key, scope) DO NOTHING;
+            IF FOUND THEN
+                RETURN ROW('acquired', 1, 1, 'new', false, NULL, NULL, NULL, NULL, NULL, NULL)::semel.answer;
+            END IF;
+        END IF;
+        v_one := semel.claim_known(p_scope, p_key, p_attempt, p_seen, p_force, p_algorithm, p_digest, p_rerun,
+            p_attempts_max, p_lease_ms, p_label, p_input, p_twin, p_once);
+        -- None: the row that the insert met is gone since, swept or rolled back. So it is tried again.
+        IF v_one.claim IS NOT NULL THEN
+            RETURN v_one;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The claim of a key that is known. Gives no claim where there is no row any more.
+CREATE FUNCTION semel.claim_known(
+    p_scope text, p_key text, p_attempt uuid,
+    p_seen bigint, p_force boolean,
+    p_algorithm smallint, p_digest bytea, p_rerun boolean, p_attempts_max bigint,
+    p_lease_ms bigint, p_label text, p_input bytea, p_twin integer, p_once boolean,
+    OUT claim text, OUT fence bigint, OUT attempts bigint, OUT was text, OUT doubt boolean,
+    OUT age_ms bigint, OUT retry_after_ms bigint, OUT cause text, OUT bound_algorithm integer,
+    OUT format integer, OUT outcome bytea
 )
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
@@ -58,29 +106,14 @@ DECLARE
 BEGIN
     LOOP
         IF NOT v_locked THEN
-            IF p_seen IS NULL AND p_twin < 2 THEN
-                v_now := semel.clock();
-                INSERT INTO semel.records (key, scope, state, fence, attempt, attempts, algorithm, digest, bound_by,
-                        doubt, first_at, since, label, input, open_at, was, settles)
-                    VALUES (p_key, p_scope, 1, 1, p_attempt, 1, p_algorithm, p_digest, 1,
-                        false, v_now, v_now, p_label, p_input, semel.later(v_now, p_lease_ms), 0, false)
-                    ON CONFLICT (key, scope) DO NOTHING;
-                IF FOUND THEN
-                    claim := 'acquired'; fence := 1; attempts := 1; was := 0; doubt := false;
-                    RETURN;
-                END IF;
-            END IF;
             SELECT * INTO r FROM semel.records WHERE key = p_key AND scope = p_scope;
             IF NOT FOUND THEN
                 IF p_seen IS NOT NULL THEN
                     claim := 'moved';
-                    RETURN;
                 ELSIF p_twin = 2 THEN
                     claim := 'in-flight'; retry_after_ms := 1000; age_ms := 0;
-                    RETURN;
                 END IF;
-                -- The row that the insert met is gone since: swept, or rolled back. So it is tried again.
-                CONTINUE;
+                RETURN;
             END IF;
         END IF;
 
@@ -110,7 +143,7 @@ BEGIN
                     claim := 'moved'; RETURN;
                 END IF;
             WHEN (r.algorithm, r.digest) <> (p_algorithm, p_digest) THEN
-                claim := 'mismatch'; algorithm := r.algorithm; RETURN;
+                claim := 'mismatch'; bound_algorithm := r.algorithm; RETURN;
             WHEN r.state = 1 AND v_now < r.open_at THEN
                 claim := 'in-flight'; retry_after_ms := r.open_at - v_now; RETURN;
             -- What was dead, and whose redrive died, waits for a person.
@@ -164,8 +197,9 @@ BEGIN
 
     age_ms := NULL;
     IF v_was = -1 THEN
-        UPDATE semel.records SET open_at = semel.later(v_now, p_lease_ms) WHERE key = p_key AND scope = p_scope;
-        claim := 'acquired'; fence := r.fence; attempts := r.attempts; was := r.was; doubt := r.doubt;
+        UPDATE semel.records SET open_at = semel.later(v_now, p_lease_ms), attempt = p_attempt, once = p_once
+            WHERE key = p_key AND scope = p_scope;
+        claim := 'acquired'; fence := r.fence; attempts := r.attempts; was := semel.was_word(r.was); doubt := r.doubt;
         RETURN;
     END IF;
     IF v_was = 0 THEN
@@ -174,7 +208,7 @@ BEGIN
     ELSIF p_seen IS NULL AND r.attempts >= p_attempts_max THEN
         -- One that had released is spent by that; one that is open may still say how it ended.
         UPDATE semel.records
-            SET state = 5, cause = 'attempts-exhausted', since = v_now, open_at = v_now, was = NULL, settles = NULL,
+            SET state = 5, cause = 'attempts-exhausted', since = v_now, open_at = v_now, was = NULL, settles = NULL, once = NULL,
                 not_before = NULL, forget_at = NULL,
                 spent = CASE WHEN r.state = 2 THEN semel.spend(r.spent, r.attempt) ELSE r.spent END
             WHERE key = p_key AND scope = p_scope;
@@ -197,14 +231,48 @@ BEGIN
             algorithm = r.algorithm, digest = r.digest, bound_by = r.bound_by, doubt = r.doubt,
             first_at = r.first_at, since = v_now, label = r.label, input = r.input,
             open_at = semel.later(v_now, p_lease_ms), was = v_was, settles = p_seen IS NOT NULL,
-            not_before = NULL, replay_until = NULL, forget_at = NULL, outcome_format = NULL, cause = NULL
+            once = p_once, not_before = NULL, replay_until = NULL, forget_at = NULL, outcome_format = NULL, cause = NULL
         WHERE key = p_key AND scope = p_scope;
-    claim := 'acquired'; fence := r.fence; attempts := r.attempts; was := v_was; doubt := r.doubt;
+    claim := 'acquired'; fence := r.fence; attempts := r.attempts; was := semel.was_word(v_was); doubt := r.doubt;
 END
 $$;
 
 -- One fenced write: renew, complete, release, park or bury. Answers 'done', 'lease-lost' or 'refused'.
+--
+-- What runs under this very lease is completed by one UPDATE, as settle_known would do it: a running row has nothing in
+-- it by which it could be forgotten or refused, and READ COMMITTED looks at the condition again where it had to wait.
 CREATE FUNCTION semel.settle_one(
+    p_scope text, p_key text, p_fence bigint, p_attempt uuid, p_how text,
+    p_format smallint, p_outcome bytea, p_for_ms bigint, p_remember_ms bigint,
+    p_unbind boolean, p_ran boolean, p_cause text
+) RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_now bigint;
+    v_id  bigint;
+BEGIN
+    IF p_how = 'complete' THEN
+        v_now := semel.clock();
+        UPDATE semel.records
+            SET state = 3, since = v_now, doubt = false, replay_until = semel.later(v_now, p_for_ms),
+                forget_at = semel.later(v_now, greatest(p_for_ms, p_remember_ms)), outcome_format = p_format,
+                open_at = NULL, was = NULL, settles = NULL, once = NULL
+            WHERE key = p_key AND scope = p_scope AND fence = p_fence AND attempt = p_attempt AND state = 1
+            RETURNING id INTO v_id;
+        IF FOUND THEN
+            INSERT INTO semel.outcomes (record, bytes) VALUES (v_id, p_outcome);
+            RETURN 'done';
+        END IF;
+    END IF;
+    RETURN semel.settle_known(p_scope, p_key, p_fence, p_attempt, p_how, p_format, p_outcome, p_for_ms, p_remember_ms,
+        p_unbind, p_ran, p_cause);
+END
+$$;
+
+-- The rules of a fenced write.
+CREATE FUNCTION semel.settle_known(
     p_scope text, p_key text, p_fence bigint, p_attempt uuid, p_how text,
     p_format smallint, p_outcome bytea, p_for_ms bigint, p_remember_ms bigint,
     p_unbind boolean, p_ran boolean, p_cause text
@@ -220,7 +288,8 @@ DECLARE
 BEGIN
     SELECT * INTO r FROM semel.records WHERE key = p_key AND scope = p_scope FOR UPDATE;
     v_now := semel.clock();
-    IF NOT FOUND OR r.fence <> p_fence OR r.attempt <> p_attempt OR coalesce(v_now >= r.forget_at, false) THEN
+    IF NOT FOUND OR r.fence IS DISTINCT FROM p_fence OR r.attempt IS DISTINCT FROM p_attempt
+        OR coalesce(v_now >= r.forget_at, false) THEN
         RETURN 'lease-lost';
     END IF;
     IF p_how = 'renew' THEN
@@ -257,7 +326,7 @@ BEGIN
             UPDATE semel.records
                 SET state = 3, since = v_now, doubt = false, replay_until = v_until,
                     forget_at = greatest(v_until, semel.later(v_now, p_remember_ms)), outcome_format = p_format,
-                    open_at = NULL, was = NULL, settles = NULL, cause = NULL
+                    open_at = NULL, was = NULL, settles = NULL, once = NULL, cause = NULL
                 WHERE key = p_key AND scope = p_scope;
             INSERT INTO semel.outcomes (record, bytes) VALUES (r.id, p_outcome);
         WHEN 'release' THEN
@@ -275,15 +344,15 @@ BEGIN
                 SET state = 2, since = v_now, doubt = r.doubt, attempts = r.attempts,
                     algorithm = r.algorithm, digest = r.digest, not_before = v_until,
                     forget_at = greatest(v_until, semel.later(v_now, p_remember_ms)),
-                    open_at = NULL, was = NULL, settles = NULL, cause = NULL
+                    open_at = NULL, was = NULL, settles = NULL, once = NULL, cause = NULL
                 WHERE key = p_key AND scope = p_scope;
         WHEN 'park' THEN
             UPDATE semel.records
-                SET state = 4, since = v_now, open_at = v_now, cause = p_cause, was = NULL, settles = NULL
+                SET state = 4, since = v_now, open_at = v_now, cause = p_cause, was = NULL, settles = NULL, once = NULL
                 WHERE key = p_key AND scope = p_scope;
         WHEN 'bury' THEN
             UPDATE semel.records
-                SET state = 5, since = v_now, open_at = v_now, cause = p_cause, was = NULL, settles = NULL,
+                SET state = 5, since = v_now, open_at = v_now, cause = p_cause, was = NULL, settles = NULL, once = NULL,
                     spent = semel.spend(r.spent, r.attempt)
                 WHERE key = p_key AND scope = p_scope;
     END CASE;
@@ -300,8 +369,8 @@ CREATE FUNCTION semel.claim_many(
     p_algorithms smallint[], p_digests bytea[], p_reruns boolean[], p_attempts_max bigint[],
     p_lease_ms bigint[], p_labels text[], p_inputs bytea[]
 ) RETURNS TABLE (
-    n integer, claim text, fence bigint, attempts bigint, was smallint, doubt boolean,
-    age_ms bigint, retry_after_ms bigint, cause text, algorithm smallint, format smallint, outcome bytea
+    n integer, claim text, fence bigint, attempts bigint, was text, doubt boolean,
+    age_ms bigint, retry_after_ms bigint, cause text, bound_algorithm integer, format integer, outcome bytea
 )
 LANGUAGE plpgsql VOLATILE ROWS 100
 SET enable_seqscan = off SET lock_timeout = '2s'
@@ -327,8 +396,8 @@ BEGIN
                 RETURNING key, scope, attempt
         )
         SELECT coalesce(array_agg(n::integer), '{}') INTO v_fresh FROM asked JOIN inserted USING (key, scope, attempt);
-        RETURN QUERY SELECT one, 'acquired'::text, 1::bigint, 1::bigint, 0::smallint, false, NULL::bigint, NULL::bigint,
-                NULL::text, NULL::smallint, NULL::smallint, NULL::bytea
+        RETURN QUERY SELECT one, 'acquired'::text, 1::bigint, 1::bigint, 'new'::text, false, NULL::bigint, NULL::bigint,
+                NULL::text, NULL::integer, NULL::integer, NULL::bytea
             FROM unnest(v_fresh) AS one;
         IF cardinality(v_fresh) = cardinality(p_keys) THEN
             RETURN;
@@ -372,7 +441,7 @@ BEGIN
             UPDATE semel.records AS r
                 SET state = 3, since = v_now, doubt = false, replay_until = semel.later(v_now, for_ms),
                     forget_at = semel.later(v_now, greatest(for_ms, remember_ms)), outcome_format = format,
-                    open_at = NULL, was = NULL, settles = NULL, cause = NULL
+                    open_at = NULL, was = NULL, settles = NULL, once = NULL, cause = NULL
                 FROM asked
                 WHERE r.key = asked.key AND r.scope = asked.scope AND r.fence = asked.fence
                     AND r.attempt = asked.attempt AND r.state = 1
@@ -399,60 +468,103 @@ BEGIN
 END
 $$;
 
+-- One call alone, of a program's own connection: as claim_many and settle_many, without sets.
+CREATE FUNCTION semel.claim_alone(
+    p_scope text, p_key text, p_attempt uuid, p_seen bigint, p_force boolean, p_algorithm smallint, p_digest bytea,
+    p_rerun boolean, p_attempts_max bigint, p_lease_ms bigint, p_label text, p_input bytea
+) RETURNS semel.answer
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '2s'
+AS $$
+BEGIN
+    RETURN semel.claim_one(p_scope, p_key, p_attempt, p_seen, p_force, p_algorithm, p_digest, p_rerun, p_attempts_max,
+        p_lease_ms, p_label, p_input, 0);
+END
+$$;
+
+CREATE FUNCTION semel.settle_alone(
+    p_scope text, p_key text, p_fence bigint, p_attempt uuid, p_how text, p_format smallint, p_outcome bytea,
+    p_for_ms bigint, p_remember_ms bigint, p_unbind boolean, p_ran boolean, p_cause text
+) RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET lock_timeout = '2s'
+AS $$
+BEGIN
+    RETURN semel.settle_one(p_scope, p_key, p_fence, p_attempt, p_how, p_format, p_outcome, p_for_ms, p_remember_ms,
+        p_unbind, p_ran, p_cause);
+END
+$$;
+
 -- What follows is for any language, in its own transaction.
+
+CREATE FUNCTION semel.hash(scope text, key text) RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT hashtextextended(key || chr(1) || scope, 5995) $$;
+
+CREATE FUNCTION semel.no_twin(twin text) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    RAISE EXCEPTION 'twin is ''wait'' or ''refuse'', not %', coalesce(quote_literal(twin), 'NULL')
+        USING ERRCODE = 'invalid_parameter_value';
+END
+$$;
 
 -- Waits until no other open transaction has claimed the key, or looks whether one has; gives how the claim goes on
 -- (claim_one: twin). The lock goes with the transaction, so a pooler does no harm. Two keys that share the 64 bits of
 -- the hash merely wait for each other.
 CREATE FUNCTION semel.hold(scope text, key text, twin text) RETURNS integer
-LANGUAGE plpgsql VOLATILE
+LANGUAGE sql VOLATILE
 AS $$
-BEGIN
-    IF twin = 'wait' THEN
-        PERFORM pg_advisory_xact_lock(hashtextextended(key || chr(1) || scope, 5995));
-        RETURN 0;
-    ELSIF twin = 'refuse' THEN
-        RETURN CASE WHEN pg_try_advisory_xact_lock(hashtextextended(key || chr(1) || scope, 5995)) THEN 1 ELSE 2 END;
-    END IF;
-    RAISE EXCEPTION 'twin is ''wait'' or ''refuse'', not %', coalesce(quote_literal(twin), 'NULL')
-        USING ERRCODE = 'invalid_parameter_value';
-END
+    SELECT CASE twin
+        WHEN 'wait' THEN CASE WHEN pg_advisory_xact_lock(semel.hash(scope, key)) IS NOT NULL THEN 0 END
+        WHEN 'refuse' THEN CASE WHEN pg_try_advisory_xact_lock(semel.hash(scope, key)) THEN 1 ELSE 2 END
+        ELSE semel.no_twin(twin)
+    END
 $$;
 
 CREATE FUNCTION semel.is_name(name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT coalesce(octet_length(name) BETWEEN 1 AND 255 AND name COLLATE "C" !~ '[\u0001-\u001f\u007f-\u009f]', false) $$;
 
-CREATE FUNCTION semel.was_word(code smallint) RETURNS text
+-- Whether somebody may claim with these; refuse_claim says why not.
+CREATE FUNCTION semel.may_claim(
+    scope text, key text, attempt uuid, fingerprint bytea, lease_ms bigint, rerun boolean, attempts_max bigint,
+    label text, algorithm integer
+) RETURNS boolean
 LANGUAGE sql IMMUTABLE
-AS $$ SELECT ('{new,released,lapsed,unknown,dead,running}'::text[])[code + 1] $$;
-
-CREATE FUNCTION semel.claim(
-    scope text, key text, attempt uuid, fingerprint bytea,
-    lease_ms bigint DEFAULT 30000, rerun boolean DEFAULT false, attempts_max bigint DEFAULT 4294967295,
-    label text DEFAULT '', input bytea DEFAULT NULL, algorithm integer DEFAULT 1, twin text DEFAULT 'wait',
-    OUT claim text, OUT fence bigint, OUT attempts bigint, OUT was text, OUT doubt boolean,
-    OUT age_ms bigint, OUT retry_after_ms bigint, OUT cause text, OUT bound_algorithm integer,
-    OUT format integer, OUT outcome bytea
-)
-LANGUAGE plpgsql VOLATILE
 AS $$
-DECLARE
-    v_twin integer := semel.hold(scope, key, twin);
+    SELECT coalesce(semel.is_name(scope) AND semel.is_name(key) AND octet_length(fingerprint) = 32
+        AND octet_length(label) <= 200 AND algorithm BETWEEN 0 AND 255
+        AND num_nulls(attempt, lease_ms, rerun, attempts_max) = 0, false)
+$$;
+
+CREATE FUNCTION semel.refuse_claim(scope text, key text) RETURNS semel.answer
+LANGUAGE plpgsql IMMUTABLE
+AS $$
 BEGIN
     IF NOT semel.is_name(scope) OR NOT semel.is_name(key) THEN
         RAISE EXCEPTION 'a scope and a key have 1 to 255 bytes each and no control characters'
             USING ERRCODE = 'invalid_parameter_value';
-    ELSIF attempt IS NULL OR octet_length(fingerprint) IS DISTINCT FROM 32 OR octet_length(label) > 200 OR lease_ms IS NULL OR algorithm IS NULL
-        OR algorithm NOT BETWEEN 0 AND 255 OR rerun IS NULL OR attempts_max IS NULL OR label IS NULL THEN
-        RAISE EXCEPTION 'a claim has an attempt, a fingerprint of 32 bytes, a lease in milliseconds and a label of at most 200 bytes'
-            USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT one.claim, one.fence, one.attempts, semel.was_word(one.was), one.doubt, one.age_ms, one.retry_after_ms,
-           one.cause, one.algorithm, one.format, one.outcome
-        INTO claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, bound_algorithm, format, outcome
-        FROM semel.claim_one(scope, key, attempt, NULL, false, algorithm::smallint, fingerprint, rerun, attempts_max,
-            lease_ms, label, input, v_twin) AS one;
+    RAISE EXCEPTION 'a claim has an attempt, a fingerprint of 32 bytes, a lease in milliseconds and a label of at most 200 bytes'
+        USING ERRCODE = 'invalid_parameter_value';
+END
+$$;
+
+CREATE FUNCTION semel.claim(
+    scope text, key text, attempt uuid, fingerprint bytea,
+    lease_ms bigint DEFAULT 30000, rerun boolean DEFAULT false, attempts_max bigint DEFAULT 4294967295,
+    label text DEFAULT '', input bytea DEFAULT NULL, algorithm integer DEFAULT 1, twin text DEFAULT 'wait'
+) RETURNS semel.answer
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF semel.may_claim(scope, key, attempt, fingerprint, lease_ms, rerun, attempts_max, label, algorithm) THEN
+        RETURN semel.claim_one(scope, key, attempt, NULL, false, algorithm::smallint, fingerprint, rerun, attempts_max,
+            lease_ms, label, input, semel.hold(scope, key, twin));
+    END IF;
+    RETURN semel.refuse_claim(scope, key);
 END
 $$;
 
@@ -469,7 +581,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT CASE one.claim WHEN 'acquired' THEN one.claim ELSE 'moved' END, one.fence, one.attempts,
-           semel.was_word(one.was), one.doubt
+           one.was, one.doubt
         INTO claim, fence, attempts, was, doubt
         FROM semel.claim_one(scope, key, attempt, seen, force, NULL, NULL, false, 0, lease_ms, '', NULL,
             semel.hold(scope, key, twin)) AS one;
@@ -493,9 +605,14 @@ CREATE FUNCTION semel.renew(scope text, key text, fence bigint, attempt uuid, le
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_answer text;
 BEGIN
-    PERFORM semel.must(semel.settle_one(scope, key, fence, attempt, 'renew', NULL, NULL,
-        greatest(lease_ms, 0), NULL, NULL, NULL, NULL));
+    v_answer := semel.settle_one(scope, key, fence, attempt, 'renew', NULL, NULL,
+        greatest(lease_ms, 0), NULL, NULL, NULL, NULL);
+    IF v_answer IS DISTINCT FROM 'done' THEN
+        PERFORM semel.must(v_answer);
+    END IF;
 END
 $$;
 
@@ -505,13 +622,18 @@ CREATE FUNCTION semel.complete(
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_answer text;
 BEGIN
     IF outcome IS NULL OR replay_ms IS NULL OR remember_ms IS NULL OR format IS NULL OR format NOT BETWEEN 0 AND 255 THEN
         RAISE EXCEPTION 'a completion has an outcome, two times in milliseconds and a format'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    PERFORM semel.must(semel.settle_one(scope, key, fence, attempt, 'complete', format::smallint, outcome,
-        replay_ms, remember_ms, NULL, NULL, NULL));
+    v_answer := semel.settle_one(scope, key, fence, attempt, 'complete', format::smallint, outcome,
+        replay_ms, remember_ms, NULL, NULL, NULL);
+    IF v_answer IS DISTINCT FROM 'done' THEN
+        PERFORM semel.must(v_answer);
+    END IF;
 END
 $$;
 
@@ -522,28 +644,43 @@ CREATE FUNCTION semel.release(
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_answer text;
 BEGIN
-    PERFORM semel.must(semel.settle_one(scope, key, fence, attempt, 'release', NULL, NULL,
+    v_answer := semel.settle_one(scope, key, fence, attempt, 'release', NULL, NULL,
         coalesce(not_before_ms, 0), coalesce(remember_ms, 2592000000), coalesce(unbind, false), coalesce(ran, true),
-        NULL));
+        NULL);
+    IF v_answer IS DISTINCT FROM 'done' THEN
+        PERFORM semel.must(v_answer);
+    END IF;
 END
 $$;
 
 CREATE FUNCTION semel.park(scope text, key text, fence bigint, attempt uuid, cause text DEFAULT 'said') RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_answer text;
 BEGIN
-    PERFORM semel.must(semel.settle_one(scope, key, fence, attempt, 'park', NULL, NULL, NULL, NULL, NULL, NULL,
-        coalesce(left(cause, 100), 'said')));
+    v_answer := semel.settle_one(scope, key, fence, attempt, 'park', NULL, NULL, NULL, NULL, NULL, NULL,
+        coalesce(left(cause, 100), 'said'));
+    IF v_answer IS DISTINCT FROM 'done' THEN
+        PERFORM semel.must(v_answer);
+    END IF;
 END
 $$;
 
 CREATE FUNCTION semel.bury(scope text, key text, fence bigint, attempt uuid, cause text DEFAULT 'rejected') RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_answer text;
 BEGIN
-    PERFORM semel.must(semel.settle_one(scope, key, fence, attempt, 'bury', NULL, NULL, NULL, NULL, NULL, NULL,
-        coalesce(left(cause, 100), 'rejected')));
+    v_answer := semel.settle_one(scope, key, fence, attempt, 'bury', NULL, NULL, NULL, NULL, NULL, NULL,
+        coalesce(left(cause, 100), 'rejected'));
+    IF v_answer IS DISTINCT FROM 'done' THEN
+        PERFORM semel.must(v_answer);
+    END IF;
 END
 $$;
 
@@ -599,11 +736,22 @@ COMMENT ON FUNCTION semel.bury(text, text, bigint, uuid, text) IS
 'Ends all attempts: tried often enough, or impossible for good. Errors SM001, SM002.';
 COMMENT ON FUNCTION semel.find(text, text) IS
 'The record as it reads now: no row where there is none. For people and for answers, never for a decision.';
-COMMENT ON FUNCTION semel.claim_one(text, text, uuid, bigint, boolean, smallint, bytea, boolean, bigint, bigint, text, bytea, integer) IS
-'Of claim and claim_to_settle. Not an interface.';
+COMMENT ON FUNCTION semel.claim_one(text, text, uuid, bigint, boolean, smallint, bytea, boolean, bigint, bigint, text, bytea, integer, boolean) IS
+'Of claim, once and claim_to_settle. Not an interface.';
+COMMENT ON FUNCTION semel.claim_known(text, text, uuid, bigint, boolean, smallint, bytea, boolean, bigint, bigint, text, bytea, integer, boolean) IS
+'Of claim_one. Not an interface.';
+COMMENT ON FUNCTION semel.may_claim(text, text, uuid, bytea, bigint, boolean, bigint, text, integer) IS
+'Of claim and once. Not an interface.';
+COMMENT ON TYPE semel.answer IS 'What claim and once answer.';
+COMMENT ON FUNCTION semel.settle_known(text, text, bigint, uuid, text, smallint, bytea, bigint, bigint, boolean, boolean, text) IS
+'Of settle_one. Not an interface.';
 COMMENT ON FUNCTION semel.settle_one(text, text, bigint, uuid, text, smallint, bytea, bigint, bigint, boolean, boolean, text) IS
 'Of renew, complete, release, park and bury. Not an interface.';
 COMMENT ON FUNCTION semel.claim_many(text[], text[], uuid[], bigint[], boolean[], smallint[], bytea[], boolean[], bigint[], bigint[], text[], bytea[]) IS
+'For Semel''s programs. Not an interface.';
+COMMENT ON FUNCTION semel.claim_alone(text, text, uuid, bigint, boolean, smallint, bytea, boolean, bigint, bigint, text, bytea) IS
+'For Semel''s programs. Not an interface.';
+COMMENT ON FUNCTION semel.settle_alone(text, text, bigint, uuid, text, smallint, bytea, bigint, bigint, boolean, boolean, text) IS
 'For Semel''s programs. Not an interface.';
 COMMENT ON FUNCTION semel.settle_many(text[], text[], bigint[], uuid[], text[], smallint[], bytea[], bigint[], bigint[], boolean[], boolean[], text[]) IS
 'For Semel''s programs. Not an interface.';

@@ -5,6 +5,7 @@
 -- savepoint took back.
 CREATE FUNCTION semel.must_be_settled() RETURNS trigger
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 BEGIN
     IF EXISTS (
@@ -18,26 +19,24 @@ BEGIN
 END
 $$;
 
--- Only once() turns the setting on. For every other write this is one comparison.
-CREATE CONSTRAINT TRIGGER once_is_settled AFTER INSERT OR UPDATE ON semel.records
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (NEW.state = 1 AND current_setting('semel.once', true) = 'on')
-    EXECUTE FUNCTION semel.must_be_settled();
+-- Only once() writes such rows, and only claims write the attempt. Of an idle trigger a short condition is what costs.
+CREATE CONSTRAINT TRIGGER once_is_settled AFTER INSERT OR UPDATE OF attempt ON semel.records
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.once) EXECUTE FUNCTION semel.must_be_settled();
 
 CREATE FUNCTION semel.once(
     scope text, key text, attempt uuid, fingerprint bytea, twin text DEFAULT 'wait',
     lease_ms bigint DEFAULT 30000, rerun boolean DEFAULT false, attempts_max bigint DEFAULT 4294967295,
-    label text DEFAULT '', input bytea DEFAULT NULL, algorithm integer DEFAULT 1,
-    OUT claim text, OUT fence bigint, OUT attempts bigint, OUT was text, OUT doubt boolean,
-    OUT age_ms bigint, OUT retry_after_ms bigint, OUT cause text, OUT bound_algorithm integer,
-    OUT format integer, OUT outcome bytea
-)
-LANGUAGE sql VOLATILE
-SET semel.once = 'on'
+    label text DEFAULT '', input bytea DEFAULT NULL, algorithm integer DEFAULT 1
+) RETURNS semel.answer
+LANGUAGE plpgsql VOLATILE
 AS $$
-    SELECT one.claim, one.fence, one.attempts, one.was, one.doubt, one.age_ms, one.retry_after_ms, one.cause,
-           one.bound_algorithm, one.format, one.outcome
-    FROM semel.claim(scope, key, attempt, fingerprint, lease_ms, rerun, attempts_max, label, input, algorithm, twin) AS one
+BEGIN
+    IF semel.may_claim(scope, key, attempt, fingerprint, lease_ms, rerun, attempts_max, label, algorithm) THEN
+        RETURN semel.claim_one(scope, key, attempt, NULL, false, algorithm::smallint, fingerprint, rerun, attempts_max,
+            lease_ms, label, input, semel.hold(scope, key, twin), true);
+    END IF;
+    RETURN semel.refuse_claim(scope, key);
+END
 $$;
 
 COMMENT ON FUNCTION semel.once(text, text, uuid, bytea, text, bigint, boolean, bigint, text, bytea, integer) IS

@@ -52,6 +52,9 @@ async fn rows(
 }
 
 fn read(row: &PgRow) -> Result<Reply, sqlx::Error> {
+    if row.len() == 1 {
+        return Ok(Reply::default());
+    }
     Ok(reply!(row))
 }
 

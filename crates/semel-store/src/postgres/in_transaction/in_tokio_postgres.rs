@@ -34,7 +34,12 @@ pub(super) async fn rows(
     sql: &'static str,
     values: &[Value<'_>],
 ) -> Result<Vec<Reply>, Refusal> {
-    let parameters: Vec<(&(dyn ToSql + Sync), Type)> = values
+    let rows = client.query_typed(sql, &parameters(values)).await.map_err(refusal)?;
+    replies(&rows)
+}
+
+pub(super) fn parameters<'a>(values: &'a [Value<'_>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    values
         .iter()
         .map(|value| match value {
             Value::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
@@ -47,8 +52,10 @@ pub(super) async fn rows(
             Value::Numbers(numbers) => (numbers as _, Type::INT8_ARRAY),
             Value::Flags(flags) => (flags as _, Type::BOOL_ARRAY),
         })
-        .collect();
-    let rows = client.query_typed(sql, &parameters).await.map_err(refusal)?;
+        .collect()
+}
+
+pub(super) fn replies(rows: &[Row]) -> Result<Vec<Reply>, Refusal> {
     rows.iter().map(|row| read(row).map_err(refusal)).collect()
 }
 
@@ -57,6 +64,9 @@ pub(super) async fn run(client: &(impl GenericClient + Sync), sql: &'static str)
 }
 
 fn read(row: &Row) -> Result<Reply, tokio_postgres::Error> {
+    if row.len() == 1 {
+        return Ok(Reply::default());
+    }
     Ok(reply!(row))
 }
 

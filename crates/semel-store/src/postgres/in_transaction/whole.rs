@@ -149,7 +149,7 @@ impl<C: Send + Sync + 'static> Transactions for Clients<C> {
 }
 
 /// An error that is the answer to COMMIT is a rollback; one that is the end of the connection may have come after it.
-fn not_committed(refusal: Refusal) -> CommitError {
+pub(super) fn not_committed(refusal: Refusal) -> CommitError {
     if Refusal::ends_connection(refusal.code.as_deref()) {
         return CommitError::Unanswered(Box::new(refusal));
     }

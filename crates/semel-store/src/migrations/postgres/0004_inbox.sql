@@ -19,7 +19,7 @@ DECLARE
     v_now   bigint := semel.clock();
     v_until bigint := semel.later(v_now, p_for_ms);
     v_fresh integer[];
-    v_one   record;
+    v_one   semel.answer;
     v_n     integer;
 BEGIN
     WITH asked AS MATERIALIZED (
@@ -58,8 +58,8 @@ BEGIN
                 NULL, NULL, NULL));
         END IF;
         n := v_n; claim := v_one.claim; fence := v_one.fence; attempts := v_one.attempts;
-        was := semel.was_word(v_one.was); doubt := v_one.doubt; age_ms := v_one.age_ms;
-        retry_after_ms := v_one.retry_after_ms; cause := v_one.cause; bound_algorithm := v_one.algorithm;
+        was := v_one.was; doubt := v_one.doubt; age_ms := v_one.age_ms;
+        retry_after_ms := v_one.retry_after_ms; cause := v_one.cause; bound_algorithm := v_one.bound_algorithm;
         format := v_one.format; outcome := v_one.outcome;
         RETURN NEXT;
     END LOOP;

@@ -1,0 +1,90 @@
+//! PostgreSQL, through statements that are prepared once, with BEGIN and COMMIT in the claim's and the completion's round
+//! trips.
+
+use semel::{CommitError, Once, Outcome, Twin};
+use semel_store::postgres::{Statements, complete_and_commit};
+use semel_testbed::{Fault, Proxy};
+use tokio_postgres::Client;
+
+use crate::operation::operation;
+use crate::postgres::{Place, connect};
+
+const EFFECT: &str = "INSERT INTO effect (name) VALUES ($1)";
+
+async fn prepared(place: &Place) -> (Client, Statements) {
+    let client = connect(place.database.url()).await;
+    let statements = Statements::prepare(&client).await.expect("prepared");
+    (client, statements)
+}
+
+#[tokio::test]
+async fn x1_prepared_effect_and_outcome_are_committed_together_and_replayed() {
+    let place = Place::new().await;
+    let (mut client, statements) = prepared(&place).await;
+    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
+    let Once::Run(run) = once else { panic!("new") };
+    run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
+    assert!(place.effects().await.is_empty(), "nothing is seen before the commit");
+    complete_and_commit(run, "receipt").await.expect("committed");
+    assert_eq!(place.effects().await, ["paid"]);
+    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
+    let Once::Replay { outcome, tx, .. } = once else { panic!("done") };
+    assert_eq!(outcome, Outcome::value("receipt"));
+    tx.execute(EFFECT, &[&"beside"]).await.expect("an effect");
+    tx.commit().await.expect("committed");
+    assert_eq!(place.effects().await, ["paid", "beside"]);
+}
+
+#[tokio::test]
+async fn a_prepared_run_that_is_dropped_never_was_and_its_connection_goes_on() {
+    let place = Place::new().await;
+    let (mut client, statements) = prepared(&place).await;
+    for _ in 0..2 {
+        let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
+        let Once::Run(run) = once else { panic!("new") };
+        run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
+        drop(run);
+    }
+    client.execute(EFFECT, &[&"by itself"]).await.expect("no transaction is open");
+    assert_eq!(place.effects().await, ["by itself"]);
+    assert_eq!(place.outcome("key").await, None);
+}
+
+#[tokio::test]
+async fn a_commit_behind_a_completion_that_fails_rolls_back() {
+    let place = Place::new().await;
+    let (mut client, statements) = prepared(&place).await;
+    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
+    let Once::Run(run) = once else { panic!("new") };
+    run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
+    run.execute("UPDATE semel.records SET fence = 7", &[]).await.expect("the lease is somebody else's");
+    let error = complete_and_commit(run, "receipt").await.expect_err("refused");
+    assert!(matches!(error, CommitError::RolledBack(semel::TransactionError::LeaseLost)), "{error:?}");
+    assert!(place.effects().await.is_empty() && place.outcome("key").await.is_none());
+}
+
+#[tokio::test]
+async fn a_claim_that_has_lost_its_begin_is_not_committed() {
+    let place = Place::new().await;
+    let claim = "SELECT semel.once('s', 'k', gen_random_uuid(), sha256('x'))";
+    let refused = place.control.batch_execute(claim).await.expect_err("it is not completed");
+    assert_eq!(refused.code().map(|code| code.code()), Some("SM003"));
+    assert_eq!(place.database.run("SELECT count(*) FROM semel.records").await.trim(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lost_answer_of_a_commit_is_told_as_unanswered() {
+    let place = Place::new().await;
+    let proxy = Proxy::before(place.database.addr());
+    let mut client = connect(&place.database.url_at(proxy.addr())).await;
+    let statements = Statements::prepare(&client).await.expect("prepared");
+    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
+    let Once::Run(run) = once else { panic!("new") };
+    run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
+    let armed = proxy.arm_on(Fault::CutAfterAnswer, "COMMIT");
+    let error = complete_and_commit(run, "receipt").await.expect_err("the answer is lost");
+    assert!(matches!(error, CommitError::Unanswered(_)), "{error:?}");
+    armed.happened().await;
+    let seen = place.outcome("key").await.is_some();
+    assert_eq!(place.effects().await.len(), usize::from(seen), "effect and outcome together");
+}
