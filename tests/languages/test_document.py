@@ -43,6 +43,9 @@ def test_the_functions_are_those_of_the_schema(database):
             arguments = re.sub(r"DEFAULT '(\d+)'::bigint", r"DEFAULT \1", arguments)
             arguments = re.sub(r"(DEFAULT (?:'\w*'|NULL))::\w+", r"\1", arguments)
             there[name] = arguments + (") " + result[:-1] if result.startswith("TABLE") else "")
+        [(there["answer"],)] = owner.execute(
+            "SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)"
+            " FROM pg_attribute WHERE attrelid = 'semel.answer'::regclass")
     assert documented == there
 
 

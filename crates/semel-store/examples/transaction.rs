@@ -6,7 +6,8 @@
 //!    statements of one's own are prepared once, as both libraries' users have them.
 //! 2. `WHAT` is `alone` (BEGIN, a payment from one of 10,000 accounts and its receipt, COMMIT), `by-hand` (the same with a
 //!    table of keys: INSERT … ON CONFLICT DO NOTHING before it and UPDATE of the outcome after it), `semel` (the same with
-//!    `once` and `complete`), or `duplicates` (`once` of a completed key, and ROLLBACK).
+//!    `once` and `complete`), or `duplicates` (`once` of a completed key, and ROLLBACK). With tokio-postgres Semel's statements
+//!    are prepared too, and BEGIN and COMMIT go along with them, as `Statements` has it.
 //! 3. Before it begins, receipts are emptied, accounts vacuumed and a checkpoint made, so every turn finds the same.
 //! 4. Afterwards there must be as many receipts as committed payments, and as much money as before: a measurement that
 //!    paid twice, or not at all, fails.

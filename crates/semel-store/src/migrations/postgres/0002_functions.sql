@@ -523,10 +523,13 @@ AS $$
     END
 $$;
 
-CREATE FUNCTION semel.is_name(name text) RETURNS boolean
+-- One look for both: it is made for every claim.
+CREATE FUNCTION semel.are_names(scope text, key text) RETURNS boolean
 LANGUAGE sql IMMUTABLE
-AS $$ SELECT coalesce(octet_length(name) BETWEEN 1 AND 255 AND name COLLATE "C" !~ '[\u0001-\u001f\u007f-\u009f]', false) $$;
-
+AS $$
+    SELECT octet_length(scope) BETWEEN 1 AND 255 AND octet_length(key) BETWEEN 1 AND 255
+        AND (scope || key) COLLATE "C" !~ '[\u0001-\u001f\u007f-\u009f]'
+$$;
 -- Whether somebody may claim with these; refuse_claim says why not.
 CREATE FUNCTION semel.may_claim(
     scope text, key text, attempt uuid, fingerprint bytea, lease_ms bigint, rerun boolean, attempts_max bigint,
@@ -534,7 +537,7 @@ CREATE FUNCTION semel.may_claim(
 ) RETURNS boolean
 LANGUAGE sql IMMUTABLE
 AS $$
-    SELECT coalesce(semel.is_name(scope) AND semel.is_name(key) AND octet_length(fingerprint) = 32
+    SELECT coalesce(semel.are_names(scope, key) AND octet_length(fingerprint) = 32
         AND octet_length(label) <= 200 AND algorithm BETWEEN 0 AND 255
         AND num_nulls(attempt, lease_ms, rerun, attempts_max) = 0, false)
 $$;
@@ -543,7 +546,7 @@ CREATE FUNCTION semel.refuse_claim(scope text, key text) RETURNS semel.answer
 LANGUAGE plpgsql IMMUTABLE
 AS $$
 BEGIN
-    IF NOT semel.is_name(scope) OR NOT semel.is_name(key) THEN
+    IF semel.are_names(scope, key) IS NOT TRUE THEN
         RAISE EXCEPTION 'a scope and a key have 1 to 255 bytes each and no control characters'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
