@@ -5,7 +5,7 @@
    two. Redis: redis-benchmark with Semel's own two scripts.
 2. The floor has as many connections as serve it best, of 8, 16, 32 and 64, found out before the first round.
 3. Floor and Semel take turns on one durable server, and only ratios within a round are compared.
-4. With `size`, the store is filled through Semel itself, and measured again at each size.
+4. With `--size`, the store is filled in bulk (`fill.py`), and measured again at each size up to `--records`.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import fill
 import lines
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,7 @@ CALLERS = (1, 16, 512)
 FLOOR_CONNECTIONS = (8, 16, 32, 64)
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 TICKS = os.sysconf("SC_CLK_TCK")
+KEY = b"<key>"
 # kind, callers, figure, whether at least or at most, bar
 BARS = (
     ("postgres", 16, "ratio", ">=", 0.8), ("postgres", 512, "ratio", ">=", 3.0),
@@ -103,7 +105,7 @@ class Place:
     def __init__(self, kind, url, keeper):
         self.kind, self.url, self.keeper = kind, url, keeper
         self.folder = Path(tempfile.mkdtemp(prefix="semel-bench-"))
-        self.best = None
+        self.best = self.scripts = None
 
     def cpu_seconds(self):
         """Of the server, with all its processes, also those that have ended."""
@@ -142,12 +144,13 @@ def running(kind):
         keeper.wait(60)
 
 
-def output(command, **more):
+def output(command, stdin_bytes=b""):
     command = [part if isinstance(part, bytes) else str(part) for part in command]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", **more)
+    done = subprocess.run(command, capture_output=True, input=stdin_bytes)
+    said, complained = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     if done.returncode:
-        sys.exit("bench: %s: %s" % (command[0], done.stderr or done.stdout))
-    return done.stdout
+        sys.exit("bench: %s: %s" % (command[0], complained or said))
+    return said
 
 
 def tree_seconds(root):
@@ -202,38 +205,59 @@ def plain(place, connections, seconds):
 
 
 def redis_benchmark(place, connections, seconds):
-    """Claims of fresh keys, then their settlements: a pair takes the time of both."""
-    claim, settle = semel_scripts(place)
-    rates = []
-    for script, count in ((claim, seconds * 10_000), (settle, seconds * 10_000)):
-        address = urlsplit(place.url)
-        said = output(["redis-benchmark", "-h", address.hostname, "-p", address.port, "-P", 1, "-c", connections, "-r",
-                       count, "-n", count, "--csv", *script])
-        rates.append(float(said.splitlines()[-1].split('","')[1].strip('"')))
-    rate = 1 / sum(1 / one for one in rates)
+    """Claims of fresh keys, then settlements of what runs: a pair takes the time of both."""
+    # Fewer settlements than keys, so that few of these random numbers come twice: the second one writes nothing.
+    claims, settlements, keys = seconds * 10_000, seconds * 5_000, seconds * 20_000
+    claim, settle = fresh_scripts(place)
+    made = benchmark(place, connections, claims, 10**12, claim)
+    claim, settle = fresh_scripts(place)
+    claim_all(place, claim, keys)
+    rate = 1 / (1 / made + 1 / benchmark(place, connections, settlements, keys, settle))
     return {"rate": rate, "latency_us": connections / rate * 1e6}
 
 
-def semel_scripts(place):
-    """Semel's own two commands, as the server hears them, with a random number where the key was."""
-    if not place.best or not hasattr(place, "scripts"):
-        address = urlsplit(place.url)
-        listener = subprocess.Popen(["redis-cli", "-h", address.hostname, "-p", str(address.port), "MONITOR"],
-                                    stdout=subprocess.PIPE, text=True)
-        try:
-            listener.stdout.readline()
-            semel = subprocess.Popen([THROUGHPUT, "1", place.semel_url(), "1"], stdout=subprocess.DEVNULL)
-            heard = []
-            while len(heard) < 40:
-                line = listener.stdout.readline()
-                if '"EVALSHA"' in line.upper() and " lua] " not in line:
-                    heard.append(words(line))
-            semel.wait()
-        finally:
-            listener.kill()
-            listener.wait()
-        place.scripts = pair_of(heard)
-    return place.scripts
+def benchmark(place, connections, count, keys, script):
+    address = urlsplit(place.url)
+    said = output(["redis-benchmark", "-h", address.hostname, "-p", address.port, "-P", 1, "-c", connections, "-r",
+                   keys, "-n", count, "--csv", *script])
+    return float(said.splitlines()[-1].split('","')[1].strip('"'))
+
+
+def claim_all(place, claim, keys):
+    """Claims the key of every number that redis-benchmark may draw."""
+    address = urlsplit(place.url)
+    numbers = (b"%012d" % number for number in range(keys))
+    commands = b"".join(fill.resp([part.replace(b"__rand_int__", number) for part in claim]) for number in numbers)
+    output(["redis-cli", "-h", address.hostname, "-p", address.port, "--pipe"], stdin_bytes=commands)
+
+
+def fresh_scripts(place):
+    """Semel's two commands, of keys that nothing has claimed yet: those of an earlier run are completed, and a replay
+    writes nothing."""
+    if not place.scripts:
+        place.scripts = heard_scripts(place)
+    number = secrets.token_hex(4).encode() + b"__rand_int__"
+    return [[part.replace(KEY, number) for part in one] for one in place.scripts]
+
+
+def heard_scripts(place):
+    """Semel's own two commands, as the server hears them, with KEY where the key was."""
+    address = urlsplit(place.url)
+    listener = subprocess.Popen(["redis-cli", "-h", address.hostname, "-p", str(address.port), "MONITOR"],
+                                stdout=subprocess.PIPE, text=True)
+    try:
+        listener.stdout.readline()
+        semel = subprocess.Popen([THROUGHPUT, "1", place.semel_url(), "1"], stdout=subprocess.DEVNULL)
+        heard = []
+        while len(heard) < 40:
+            line = listener.stdout.readline()
+            if '"EVALSHA"' in line.upper() and " lua] " not in line:
+                heard.append(words(line))
+        semel.wait()
+    finally:
+        listener.kill()
+        listener.wait()
+    return pair_of(heard)
 
 
 def words(line):
@@ -246,11 +270,11 @@ def words(line):
 def pair_of(heard):
     """Two that follow one another and name one key: its claim and its settlement."""
     for claim, settle in zip(heard, heard[1:]):
-        names = set(re.findall(rb"[0-9a-f]{32}(?![0-9a-f])", b" ".join(claim[3:5])))
+        # Behind the three sets stands the record; what opens the store has fewer words.
+        names = set(re.findall(rb"[0-9a-f]{32}(?![0-9a-f])", b"".join(claim[6:7])))
         for name in names:
-            if name in b" ".join(settle[3:5]) and claim[1] != settle[1]:
-                number = secrets.token_hex(4).encode() + b"__rand_int__"
-                return [[part.replace(name, number) for part in one] for one in (claim, settle)]
+            if name in b"".join(settle[6:7]) and claim[1] != settle[1]:
+                return [[part.replace(name, KEY) for part in one] for one in (claim, settle)]
     sys.exit("bench: no claim and settlement of one key were heard")
 
 
@@ -290,21 +314,21 @@ def take(place, measure):
 
 
 def by_size(place, options):
-    """The same load at each size of the store, filled by Semel itself."""
+    """The same load at each size of the store, filled in bulk."""
     print("\n%s, by the number of records, 512 callers" % NAMES[place.kind], flush=True)
-    records, found = 0.0, []
+    found, own, filled = [], 0.0, 0
     for size in (size for size in SIZES if size <= options.records):
-        while records < size:
-            # In small pieces at first, so that the first sizes are not passed by.
-            seconds = 1 if size - records < 200_000 else 10
-            records += place.semel(512 if size > 10_000 else 16, seconds)["rate"] * seconds
+        missing = size - filled - round(own)
+        if missing > 0:
+            fill.fill(place.kind, place.url, filled + 1, filled + missing)
+            filled += missing
         samples = [place.semel(512, options.seconds) for _ in range(options.rounds)]
         rate = statistics.median(sample["rate"] for sample in samples)
-        found.append({"records": round(records), "rate": rate,
+        found.append({"records": size, "rate": rate,
                       "p99_us": statistics.median(sample["p99_us"] for sample in samples)})
-        records += sum(sample["rate"] for sample in samples) * options.seconds
+        own += sum(sample["rate"] for sample in samples) * options.seconds
         print("  %12s records: %9.0f/s  p99 %.1f ms" % (
-            format(found[-1]["records"], ","), rate, found[-1]["p99_us"] / 1e3), flush=True)
+            format(size, ","), rate, found[-1]["p99_us"] / 1e3), flush=True)
     return found
 
 

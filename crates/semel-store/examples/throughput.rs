@@ -3,7 +3,8 @@
 //! `cargo run --release -p semel-store --features full --example throughput [SECONDS] [PLACE] [CALLERS]`
 //!
 //! Each caller claims a fresh key, settles it with an outcome of 320 bytes, and goes on to the next. Printed for
-//! each number of callers: pairs a second, the latency of one pair, and the processor time of the whole process.
+//! each number of callers: pairs a second, the latency of one pair, and the processor time of the whole process. With
+//! `CALLERS`, for that number only, and no replays.
 //! `PLACE` is a store's URL; or a directory, in which a new SQLite file is made for each line; or a SQLite file that the
 //! example `fill` has filled.
 
@@ -34,8 +35,10 @@ async fn main() -> Result<(), BoxError> {
         let (store, _directory) = open(&place).await?;
         writeln!(out, "{callers:7} {}", run(&store, callers, time).await?)?;
     }
-    let (store, _directory) = open(&place).await?;
-    writeln!(out, "replays {}", replays(store.as_ref(), time).await?)?;
+    if callers.is_none() {
+        let (store, _directory) = open(&place).await?;
+        writeln!(out, "replays {}", replays(store.as_ref(), time).await?)?;
+    }
     Ok(())
 }
 
