@@ -28,7 +28,10 @@ def method(ids, arguments=b"", channel=1):
 
 def heard(stream):
     """The ids of the broker's next method."""
-    _, _, size = struct.unpack(">BHI", stream.read(7))
+    head = stream.read(7)
+    if len(head) < 7:
+        sys.exit("the broker has ended the connection: are user and password right?")
+    _, _, size = struct.unpack(">BHI", head)
     payload = stream.read(size + 1)
     ids = struct.unpack(">HH", payload[:4])
     if ids in ((10, 50), (20, 40)):
@@ -43,19 +46,22 @@ def send(queue, message_id, body, host, port):
         login = long(b"") + short(b"PLAIN") + long(b"\x00guest\x00guest") + short(b"en_US")
         broker.sendall(method((10, 11), login, 0))
         heard(stream)  # tune
-        broker.sendall(method((10, 31), struct.pack(">HIH", 0, 131072, 0), 0))
+        broker.sendall(method((10, 31), struct.pack(">HIH", 1, 131072, 0), 0))
         broker.sendall(method((10, 40), short(b"/") + short(b"") + b"\x00", 0))
         heard(stream)  # open-ok
-        broker.sendall(method((20, 10), long(b"")))
+        broker.sendall(method((20, 10), short(b"")))
         heard(stream)  # channel open-ok
         broker.sendall(method((85, 10), b"\x00"))
         heard(stream)  # confirms are on
-        broker.sendall(method((60, 40), b"\x00\x00" + short(b"") + short(queue.encode()) + b"\x00"))
+        broker.sendall(method((60, 40), b"\x00\x00" + short(b"") + short(queue.encode()) + b"\x01"))  # mandatory
         # content-type, delivery-mode (persistent) and message-id
         properties = struct.pack(">H", 0x9080) + short(b"application/json") + b"\x02" + short(message_id.encode())
         broker.sendall(frame(2, 1, struct.pack(">HHQ", 60, 0, len(body)) + properties))
         broker.sendall(frame(3, 1, body))
-        if heard(stream) != (60, 80):
+        answer = heard(stream)
+        if answer == (60, 50):
+            sys.exit(f"there is no queue {queue!r}: the message came back")
+        if answer != (60, 80):
             sys.exit("the broker did not confirm it")
         broker.sendall(method((10, 50), b"\x00\x00" + short(b"") + b"\x00\x00\x00\x00", 0))
 

@@ -152,7 +152,9 @@ async fn move_chosen(
         if args.json {
             letter::line(&letter::moved(&letters[*at], &fate, verb.word))?;
         } else {
-            terminal.begins(&format!("{}: {said}", letter::name(&letters[*at])))?;
+            let line = format!("{}: {said}", letter::name(&letters[*at]));
+            // What is as it should be scrolls by; what is not, and what is only said, stays.
+            if matches!(fate, Ok(Fate::Gone)) { terminal.begins(&line)? } else { terminal.line(&line)? }
         }
         terminal.status(&terminal::bar(tally.tried(), chosen.len()))?;
         if tally.failed_in_a_row == FAILURES_MAX {

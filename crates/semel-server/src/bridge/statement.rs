@@ -30,7 +30,7 @@ impl Statement {
             title: format!("{} goes to {}", config.place, config.target),
             lines: vec![
                 ("name", config.name.clone()),
-                ("queue", config.place.to_string()),
+                ("queue", format!("{} at {}", config.place.queue, config.place.broker)),
                 ("dead_letters", config.place.dead_letters.clone()),
                 ("target", config.target.to_string()),
                 ("store", format!("{}{shared}", without_password(&config.store))),
