@@ -70,4 +70,7 @@ if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     host, _, port = (sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1:5672").rpartition(":")
-    send(sys.argv[1], sys.argv[2], sys.argv[3].encode(), host, int(port))
+    try:
+        send(sys.argv[1], sys.argv[2], sys.argv[3].encode(), host, int(port))
+    except OSError as error:
+        sys.exit(f"the broker at {host}:{port}: {error}")

@@ -26,8 +26,10 @@ fn each_file_of_settings_is_fine() {
     assert!(files.len() >= 2);
     for text in files.into_iter().chain([EXAMPLE, OF_THE_EXAMPLE]) {
         std::fs::write(directory.path().join("bridge.toml"), text).unwrap();
-        let output =
-            semel().args(["bridge", "--config", "bridge.toml", "--check"]).current_dir(directory.path()).output();
+        let output = semel()
+            .args(["bridge", "--config", "bridge.toml", "--check"])
+            .current_dir(directory.path())
+            .output();
         let output = output.unwrap();
         assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
     }
@@ -50,8 +52,7 @@ fn the_commands_for_dead_letters_work_as_they_stand() {
     let lines: BTreeSet<&str> = lines.collect();
     assert!(lines.len() >= 7, "{lines:?}");
     // What shows and what is dry comes before what takes them away.
-    let (last, first): (Vec<&str>, Vec<&str>) =
-        lines.into_iter().partition(|line| line.contains("--reason"));
+    let (last, first): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(|line| line.contains("--reason"));
     for line in first.into_iter().chain(last) {
         let mut shell = Command::new("sh");
         shell.args(["-c", line]).current_dir(bench.directory.path()).env("PATH", &path);
@@ -68,7 +69,8 @@ fn documented() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)
     let rows = PAGE.lines().filter(|line| line.starts_with("| `semel_"));
     let rows = rows.map(|row| {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let labels = cells[3].split(", ").map(|label| label.trim_matches('`')).filter(|label| !label.is_empty());
+        let labels =
+            cells[3].split(", ").map(|label| label.trim_matches('`')).filter(|label| !label.is_empty());
         (cells[1].trim_matches('`'), (cells[2], labels.collect()))
     });
     rows.collect()
