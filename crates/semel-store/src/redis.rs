@@ -22,8 +22,8 @@
 //!   What is lost runs again. `?wait=N` asks N replicas to have a write before it is answered; a fail-over may still
 //!   choose another replica, a write that was not answered may stay, and a replica that confirmed may not have it on its
 //!   disk. So a route that is `critical` refuses this store.
-//! - With `wait`, calls of one connection queue behind each other's replicas: claims and settlements that come together
-//!   wait together, one after the other for each round.
+//! - With `wait`, each of the two connections waits for the replicas before its next batch goes: a lone call waits no
+//!   longer for them, and what comes meanwhile goes together.
 //! - A hot bucket: in a cluster, all keys of one bucket are on one node; a single key is always there. 128 buckets over
 //!   more than some ten nodes are uneven.
 //! - Listing completed or released keys looks at all that a prefix names, [`Inspect::list`] in short calls; listing open

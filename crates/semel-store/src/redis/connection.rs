@@ -89,7 +89,8 @@ impl Connection {
         if let Some(connected) = self.connected() {
             return Ok(connected);
         }
-        within(self.busy_for, self.connect(Instant::now())).await?
+        // The driver's own bound is the same, and says more; whoever waits for another's attempt has this one.
+        within(2 * self.busy_for, self.connect(Instant::now())).await?
     }
 
     fn connected(&self) -> Option<(u64, MultiplexedConnection)> {
@@ -114,7 +115,7 @@ impl Connection {
                 Ok((current.number, connection))
             }
             Err(error) => {
-                let why = said(&error);
+                let why = self.said(&error);
                 *failed = Some((Instant::now(), why.clone()));
                 Err(Failure::NotSent(why))
             }
@@ -132,6 +133,17 @@ impl Connection {
                 Err(redis::make_extension_error("READONLY".to_owned(), Some("it is a replica".to_owned())))
             }
             _ => Ok(connection),
+        }
+    }
+
+    /// A server without TLS hears no command in a handshake, and says nothing.
+    fn said(&self, error: &RedisError) -> String {
+        let is_encrypted =
+            matches!(self.client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. });
+        match (error.is_timeout(), is_encrypted) {
+            (true, true) => format!("no TLS within {:?}: does this port speak it?", self.busy_for),
+            (true, false) => format!("no answer within {:?}", self.busy_for),
+            (false, _) => said(error),
         }
     }
 
