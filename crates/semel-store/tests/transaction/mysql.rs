@@ -104,6 +104,35 @@ async fn x1_a_run_that_is_dropped_never_was() {
     assert!(place.effects().await.is_empty());
 }
 
+/// Its caller goes away in the middle of the work, while the server is still at a statement.
+#[tokio::test]
+async fn x1_a_future_that_is_cancelled_within_its_work_never_was() {
+    let place = Place::new().await;
+    let mut connection = place.connect().await;
+    let (at_work, is_at_work) = tokio::sync::oneshot::channel();
+    let work = tokio::spawn(async move {
+        let tx = connection.start_transaction(TxOpts::default()).await?;
+        let Once::Run(mut run) = once(tx, &operation("key"), Twin::Wait).await? else { panic!("new") };
+        run.exec_drop("INSERT INTO effect (name) VALUES ('paid')", ()).await?;
+        at_work.send(()).expect("somebody waits");
+        run.exec_drop("SELECT SLEEP(1)", ()).await?;
+        run.complete("receipt").await?.commit().await?;
+        Ok::<(), BoxError>(())
+    });
+    is_at_work.await.expect("it works");
+    work.abort();
+    assert!(work.await.expect_err("it was ended").is_cancelled());
+    // Waits until the server has ended the session, and with it the claim.
+    let mut other = place.connect().await;
+    let tx = other.start_transaction(TxOpts::default()).await.expect("a transaction");
+    let again = once(tx, &operation("key"), Twin::Wait).await.expect("an answer");
+    let Once::Run(mut run) = again else { panic!("it never was: {again:?}") };
+    assert_eq!(run.lease().attempts, 1);
+    run.exec_drop("INSERT INTO effect (name) VALUES ('paid again')", ()).await.expect("an effect");
+    run.complete("receipt").await.expect("completed").commit().await.expect("committed");
+    assert_eq!(place.effects().await, ["paid again"]);
+}
+
 /// Where nothing can refuse the COMMIT, the key stays claimed: nobody runs it a second time.
 #[tokio::test]
 async fn a_forgotten_completion_is_never_run_again() {

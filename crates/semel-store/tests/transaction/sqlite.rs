@@ -12,6 +12,11 @@ use tempfile::TempDir;
 
 use crate::operation::operation;
 
+// Beside the ledgers of the other databases.
+#[cfg(all(feature = "sqlx-postgres", feature = "sqlx-mysql"))]
+#[path = "sqlite_ledger.rs"]
+mod in_ledger;
+
 /// A file with the store's tables and one of the business.
 pub(crate) struct Place(TempDir);
 
