@@ -21,14 +21,20 @@ async fn prepared(place: &Place) -> (Client, Statements) {
 async fn x1_prepared_effect_and_outcome_are_committed_together_and_replayed() {
     let place = Place::new().await;
     let (mut client, statements) = prepared(&place).await;
-    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
-    let Once::Run(run) = once else { panic!("new") };
+    let Once::Run(run) =
+        statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer")
+    else {
+        panic!("new")
+    };
     run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
     assert!(place.effects().await.is_empty(), "nothing is seen before the commit");
     complete_and_commit(run, "receipt").await.expect("committed");
     assert_eq!(place.effects().await, ["paid"]);
-    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
-    let Once::Replay { outcome, tx, .. } = once else { panic!("done") };
+    let Once::Replay { outcome, tx, .. } =
+        statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer")
+    else {
+        panic!("done")
+    };
     assert_eq!(outcome, Outcome::value("receipt"));
     tx.execute(EFFECT, &[&"beside"]).await.expect("an effect");
     tx.commit().await.expect("committed");
@@ -40,8 +46,11 @@ async fn a_prepared_run_that_is_dropped_never_was_and_its_connection_goes_on() {
     let place = Place::new().await;
     let (mut client, statements) = prepared(&place).await;
     for _ in 0..2 {
-        let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
-        let Once::Run(run) = once else { panic!("new") };
+        let Once::Run(run) =
+            statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer")
+        else {
+            panic!("new")
+        };
         run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
         drop(run);
     }
@@ -54,8 +63,11 @@ async fn a_prepared_run_that_is_dropped_never_was_and_its_connection_goes_on() {
 async fn a_commit_behind_a_completion_that_fails_rolls_back() {
     let place = Place::new().await;
     let (mut client, statements) = prepared(&place).await;
-    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
-    let Once::Run(run) = once else { panic!("new") };
+    let Once::Run(run) =
+        statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer")
+    else {
+        panic!("new")
+    };
     run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
     run.execute("UPDATE semel.records SET fence = 7", &[]).await.expect("the lease is somebody else's");
     let error = complete_and_commit(run, "receipt").await.expect_err("refused");
@@ -78,8 +90,11 @@ async fn the_lost_answer_of_a_commit_is_told_as_unanswered() {
     let proxy = Proxy::before(place.database.addr());
     let mut client = connect(&place.database.url_at(proxy.addr())).await;
     let statements = Statements::prepare(&client).await.expect("prepared");
-    let once = statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer");
-    let Once::Run(run) = once else { panic!("new") };
+    let Once::Run(run) =
+        statements.once(&mut client, &operation("key"), Twin::Refuse).await.expect("an answer")
+    else {
+        panic!("new")
+    };
     run.execute(EFFECT, &[&"paid"]).await.expect("an effect");
     let armed = proxy.arm_on(Fault::CutAfterAnswer, "COMMIT");
     let error = complete_and_commit(run, "receipt").await.expect_err("the answer is lost");
