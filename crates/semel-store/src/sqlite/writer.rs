@@ -1,4 +1,8 @@
 //! The one thread that writes: group commit.
+//!
+//! The callers of a batch that are tasks of one runtime are answered by a task there, which the writer starts: to wake a
+//! task of another thread is a system call each time, and on its own thread it is none. So a task must not block its
+//! runtime's only thread until the store has answered: nobody would be left to answer it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use semel::{Clock, StoreError};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::{Failure, Step};
@@ -111,8 +116,10 @@ impl Writer {
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer, StoreError> {
         let (caller, answer) = oneshot::channel();
         let until = Instant::now() + self.file.busy_for();
-        self.enqueue(Box::new(Waiting { verb, until, answer: None, caller: Some(caller), glanced: false }))
-            .await?;
+        // Only a task proves that its runtime is being run.
+        let home = tokio::task::try_id().and_then(|_| Handle::try_current().ok());
+        let waiting = Waiting { verb, until, answer: None, caller: Some(caller), home, glanced: false };
+        self.enqueue(Box::new(waiting)).await?;
         // Unanswered means that the thread died over it, perhaps within the commit.
         answer.await.unwrap_or_else(|_| Err(Failure::ended(&self.file, Step::Commit).into()))
     }
@@ -150,6 +157,8 @@ struct Waiting<V: Verb> {
     answer: Option<Result<V::Answer, StoreError>>,
     /// `None` once it was answered.
     caller: Option<oneshot::Sender<Result<V::Answer, StoreError>>>,
+    /// Where the caller is a task.
+    home: Option<Handle>,
     glanced: bool,
 }
 
@@ -161,6 +170,7 @@ trait Job: Send {
     /// Answers at once what needs no write. Looks only once.
     fn glance(&mut self, reader: &Connection, clock: &dyn Clock);
     fn fail(&mut self, failure: Failure);
+    fn home(&self) -> Option<Handle>;
     /// Tells the caller, if it is still there.
     fn reply(self: Box<Self>);
 }
@@ -198,6 +208,10 @@ impl<V: Verb> Job for Waiting<V> {
         self.answer = Some(Err(failure.into()));
     }
 
+    fn home(&self) -> Option<Handle> {
+        self.home.clone()
+    }
+
     fn reply(self: Box<Self>) {
         if let (Some(answer), Some(caller)) = (self.answer, self.caller) {
             let _ = caller.send(answer);
@@ -227,7 +241,7 @@ impl Writing {
             self.refuse_late(&mut batch);
             let behind: Vec<_> = batch.extract_if(.., |job| job.gives_way()).collect();
             self.serve(&mut batch);
-            batch.drain(..).for_each(Job::reply);
+            answer(batch.drain(..));
             for mut job in behind {
                 self.serve(std::slice::from_mut(&mut job));
                 job.reply();
@@ -306,6 +320,24 @@ impl Writing {
             self.connection = None;
         }
         done.map_err(|(step, cause)| Failure::new(&self.file, step, cause))
+    }
+}
+
+/// Tells the callers: those of one runtime together, from there.
+fn answer(jobs: impl Iterator<Item = Box<dyn Job>>) {
+    let mut homes: Vec<(Handle, Vec<Box<dyn Job>>)> = Vec::new();
+    for job in jobs {
+        let Some(home) = job.home() else {
+            job.reply();
+            continue;
+        };
+        match homes.iter_mut().find(|(other, _)| other.id() == home.id()) {
+            Some((_, others)) => others.push(job),
+            None => homes.push((home, vec![job])),
+        }
+    }
+    for (home, jobs) in homes {
+        home.spawn(async move { jobs.into_iter().for_each(Job::reply) });
     }
 }
 

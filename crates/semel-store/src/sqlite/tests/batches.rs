@@ -47,6 +47,26 @@ async fn calls_that_wait_together_share_one_commit() {
     assert!((1..=20).contains(&made), "500 claims in {made} commits");
 }
 
+/// Tasks of two runtimes of one thread each, and callers that are no task.
+#[test]
+fn callers_are_answered_wherever_they_are() {
+    let fresh = Fresh::new();
+    let store = Arc::new(fresh.store);
+    let calls = |from: u64| {
+        let store = Arc::clone(&store);
+        (from..from + 50).map(move |number| claim(Arc::clone(&store), format!("k{number}"), number))
+    };
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    std::thread::scope(|scope| {
+        for from in [0, 100] {
+            let calls = calls(from);
+            let tasks = async { calls.collect::<JoinSet<_>>().join_all().await };
+            scope.spawn(|| runtime().block_on(tasks).into_iter().for_each(took));
+        }
+        scope.spawn(|| calls(200).for_each(|call| took(runtime().block_on(call))));
+    });
+}
+
 /// A verb that fails as it is told.
 #[derive(Clone, Copy)]
 enum Bad {
