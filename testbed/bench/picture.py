@@ -3,7 +3,8 @@
 from html import escape
 
 WIDTH, ROW, LEFT, RIGHT = 900, 26, 270, 150
-COLOURS = {"nginx": "#8a8f98", "Semel": "#2f6f9f", "axum": "#b58a4a", "express": "#7d8f5a"}
+COLOURS = {"nginx": "#8a8f98", "Semel": "#2f6f9f", "axum": "#b58a4a", "express": "#7d8f5a",
+           "plain": "#8a8f98", "inbox": "#b58a4a"}
 
 
 def bars(rows):

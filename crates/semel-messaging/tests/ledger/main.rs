@@ -1,7 +1,8 @@
 //! The ledger: messages, a fifth of them twice, while consumers, broker and database are killed.
 //!
 //! Each message is applied once, each lane in its order, and among the dead letters is exactly the poison. The consumers
-//! are processes of their own: this test's binary, started as [`consumer_process`]. `SEMEL_LONG` makes it the whole one.
+//! are processes of their own: this test's binary, started as [`consumer_process`]. Every other one takes batches.
+//! `SEMEL_LONG` makes it the whole one.
 
 #![cfg(feature = "amqp")]
 
@@ -10,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use semel::testing::Random;
 use semel_messaging::amqp::RabbitMq;
 use semel_messaging::{Consumer, Failure, Field, Grave, Inbox, Message, Retry, Sink, Source, Work};
@@ -20,7 +21,9 @@ use semel_testbed::{Postgres, Rabbitmq};
 use tokio_postgres::{Client, NoTls};
 
 const QUEUE: &str = "orders";
-const LANES: u64 = 20;
+const LANES: u64 = 100;
+/// How many messages are on their way to the broker at once.
+const SENDING_MAX: usize = 200;
 
 /// Not a test: what the ledger starts, and kills.
 #[tokio::test]
@@ -48,7 +51,11 @@ async fn consume(broker: &str, database: &str) -> Result<(), Box<dyn std::error:
     let connected = semel_store::connect(database, &semel_store::Options::default()).await?;
     let (url, idle) = (database.to_owned(), Idle::default());
     let take = move || take(url.clone(), idle.clone()).boxed();
-    let inbox = Inbox::new(Clients::new(take, Pooled::client), apply);
+    let clients = Clients::new(take, Pooled::client);
+    let inbox = match std::env::var("LEDGER_BATCH_MAX") {
+        Ok(batch_max) => Inbox::in_batches(clients, batch_max.parse()?, apply),
+        Err(_) => Inbox::new(clients, apply),
+    };
     let source = RabbitMq::new(broker)?.queue(QUEUE)?.declare_single_active();
     let retry = Retry { first: Duration::from_millis(20), max: Duration::from_millis(200) };
     Consumer::inbox("ledger")
@@ -128,6 +135,7 @@ struct Ledger {
     broker: Rabbitmq,
     database: Postgres,
     children: Vec<Child>,
+    started: usize,
 }
 
 impl Ledger {
@@ -143,14 +151,19 @@ impl Ledger {
         // it was killed takes nothing.
         broker.stop().await;
         broker.restart().await;
-        Ledger { broker, database, children: Vec::new() }
+        Ledger { broker, database, children: Vec::new(), started: 0 }
     }
 
     /// Starts consumers in the place of those that have gone.
     fn keep(&mut self, consumers: usize) {
         self.children.retain_mut(|child| child.try_wait().expect("a child").is_none());
         while self.children.len() < consumers {
-            let child = Command::new(std::env::current_exe().expect("this binary"))
+            self.started += 1;
+            let mut command = Command::new(std::env::current_exe().expect("this binary"));
+            if self.started.is_multiple_of(2) {
+                command.env("LEDGER_BATCH_MAX", "20");
+            }
+            let child = command
                 .args(["--exact", "consumer_process", "--nocapture"])
                 .env("LEDGER_BROKER", self.broker.url())
                 .env("LEDGER_DATABASE", self.database.url())
@@ -206,6 +219,7 @@ impl Drop for Ledger {
 /// Sends it all; gives how many are to be applied.
 async fn send(ledger: &Ledger, messages: u64, random: &Random) -> i64 {
     let sink = RabbitMq::new(&ledger.broker.url()).unwrap().sink("").unwrap();
+    let mut sent = Vec::new();
     for number in 0..messages {
         let lane = random.below(LANES);
         let kind = match number {
@@ -217,11 +231,16 @@ async fn send(ledger: &Ledger, messages: u64, random: &Random) -> i64 {
         let message = Message::new(QUEUE, id.clone()).with_id(id);
         // What kills its process would hold up its lane's neighbours for long; it has no lane.
         let message = if kind == "killer" { message } else { message.with_header("lane", lane.to_string()) };
-        sink.send(&message).await.expect("it is sent");
-        if random.chance(20) {
-            sink.send(&message).await.expect("it is sent");
-        }
+        let copies = if random.chance(20) { 2 } else { 1 };
+        sent.extend(std::iter::repeat_n(message, copies));
     }
+    // In their order: each is begun before the next one.
+    let sent = sent.iter().map(|message| sink.send(message));
+    let mut sent = futures_util::stream::iter(sent).buffered(SENDING_MAX);
+    while let Some(one) = sent.next().await {
+        one.expect("it is sent");
+    }
+    drop(sent);
     sink.close().await;
     let poison = (0..messages).filter(|n| n % 100 == 50 || *n == messages / 3).count();
     i64::try_from(messages).expect("few") - i64::try_from(poison).expect("few")
