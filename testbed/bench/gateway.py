@@ -112,7 +112,7 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(prog="./bench gateway", allow_abbrev=False, add_help=False)
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--seconds", type=positive, default=4)
+    parser.add_argument("--seconds", type=positive, default=3)
     parser.add_argument("--keys", type=positive, default=10_000_000)
     parser.add_argument("--only", type=parts, default=PARTS)
     return parser.parse_args()

@@ -73,8 +73,15 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
         }
         headers.remove(header::CONNECTION);
     }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
+    remove_all(headers, &HOP_BY_HOP);
+}
+
+/// Most messages have none of them, and to see that costs less than to look for each.
+fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
+    if headers.keys().any(|name| names.contains(name)) {
+        for name in names {
+            headers.remove(name);
+        }
     }
 }
 
@@ -87,15 +94,12 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Takes what only this layer may say off an answer.
 pub(crate) fn remove_ours(headers: &mut HeaderMap) {
-    for name in &OURS {
-        headers.remove(name);
-    }
+    remove_all(headers, &OURS);
 }
 
 /// Takes what only this layer may say off a request.
 pub(crate) fn remove_callers_own(headers: &mut HeaderMap) {
-    headers.remove(SEMEL_FENCE);
-    headers.remove(SEMEL_ATTEMPT);
+    remove_all(headers, &[SEMEL_FENCE, SEMEL_ATTEMPT]);
 }
 
 /// The lines that a replay carries, of an answer without hop-by-hop headers and without ours.

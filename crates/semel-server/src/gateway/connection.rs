@@ -65,7 +65,7 @@ pub struct Serving {
 pub async fn serve(stream: TcpStream, peer: IpAddr, shared: Shared) {
     let stream = Moving::new(stream, STALL_MAX);
     let stopping = shared.stop.stopping.clone();
-    let mut caller = Caller { peer, secure: shared.tls.is_some(), certificate: None };
+    let mut caller = Caller::new(peer, shared.tls.is_some());
     let ended = if let Some(tls) = shared.tls.clone() {
         let accepted = tokio::select! {
             biased;

@@ -155,7 +155,7 @@ impl Framing {
     }
 
     fn read_line<'a>(&mut self, bytes: &'a mut [u8]) -> &'a mut [u8] {
-        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+        let Some(end) = memchr::memchr(b'\n', bytes) else {
             self.keep(bytes);
             return &mut [];
         };
@@ -195,8 +195,8 @@ impl Framing {
     }
 
     fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        let line = line.trim_ascii();
+        let mut kept = std::mem::take(&mut self.line);
+        let line = kept.trim_ascii();
         self.part = match self.part {
             Part::Before if line.is_empty() => Part::Before,
             Part::Before => Part::Head,
@@ -207,6 +207,9 @@ impl Framing {
             part => part,
         };
         (self.long, self.cr) = (false, false);
+        // Its room is the next line's.
+        kept.clear();
+        self.line = kept;
     }
 
     fn header(&mut self, line: &[u8]) -> Part {
@@ -242,6 +245,10 @@ enum Field<'a> {
 }
 
 fn field(line: &[u8]) -> Option<Field<'_>> {
+    // Nearly every line is another one, and its first letter says so.
+    if !line.first().is_some_and(|first| b"CcTtUu".contains(first)) {
+        return None;
+    }
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
     if name.eq_ignore_ascii_case(b"transfer-encoding") {

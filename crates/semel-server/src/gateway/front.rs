@@ -16,13 +16,22 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
 /// Who is at the other end of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Caller {
     pub peer: IpAddr,
+    /// The same, as it is told the service.
+    address: HeaderValue,
     /// Whether it speaks TLS.
     pub secure: bool,
     /// What it has proved to hold.
     pub certificate: Option<ClientCertificate>,
+}
+
+impl Caller {
+    pub fn new(peer: IpAddr, secure: bool) -> Caller {
+        let address = HeaderValue::from_str(&peer.to_string()).expect("an address is visible ASCII");
+        Caller { peer, address, secure, certificate: None }
+    }
 }
 
 /// Why a request goes no further.
@@ -168,26 +177,22 @@ fn addressed_by_path(target: &Uri) -> Uri {
 }
 
 fn forwarded(headers: &mut HeaderMap, caller: &Caller, host: &HeaderValue) {
-    append(
-        headers,
-        FORWARDED_FOR,
-        &HeaderValue::from_str(&caller.peer.to_string()).expect("an address is visible ASCII"),
-    );
+    append(headers, FORWARDED_FOR, &caller.address);
     append(headers, FORWARDED_HOST, host);
     append(headers, FORWARDED_PROTO, &HeaderValue::from_static(if caller.secure { "https" } else { "http" }));
 }
 
 /// Behind what earlier proxies wrote, on one line.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
+    if !headers.contains_key(&name) {
+        headers.insert(name, value.clone());
+        return;
+    }
     let mut line: Vec<u8> = headers.get_all(&name).iter().fold(Vec::new(), |mut line, earlier| {
         line.extend_from_slice(earlier.as_bytes());
         line.extend_from_slice(b", ");
         line
     });
-    if line.is_empty() {
-        headers.insert(name, value.clone());
-        return;
-    }
     line.extend_from_slice(value.as_bytes());
     if let Ok(value) = HeaderValue::from_bytes(&line) {
         headers.insert(name, value);
@@ -206,12 +211,13 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    const CALLER: Caller =
-        Caller { peer: IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), secure: false, certificate: None };
+    fn caller() -> Caller {
+        Caller::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), false)
+    }
 
     fn admitted(request: http::request::Builder) -> Result<Parts, Refusal> {
         let mut parts = parts(request);
-        admit(&mut parts, &CALLER).map(|()| parts)
+        admit(&mut parts, &caller()).map(|()| parts)
     }
 
     fn post() -> http::request::Builder {
@@ -268,9 +274,9 @@ mod tests {
         assert_eq!(parts.headers["x-forwarded-proto"], "http");
         let mut parts = self::parts(post());
         let certificate = Some(ClientCertificate([7; 32]));
-        admit(&mut parts, &Caller { secure: true, certificate, ..CALLER }).unwrap();
+        admit(&mut parts, &Caller { secure: true, certificate, ..caller() }).unwrap();
         assert_eq!(parts.headers["x-forwarded-proto"], "https");
-        assert_eq!(parts.extensions.get(), Some(&Peer(CALLER.peer)));
+        assert_eq!(parts.extensions.get(), Some(&Peer(caller().peer)));
         assert_eq!(parts.extensions.get(), certificate.as_ref());
     }
 

@@ -32,6 +32,9 @@ use super::traces::Traces;
 /// Connections of all workers together.
 const CONNECTIONS_MAX: usize = 8192;
 
+/// Nearer than any timer that each request sets.
+const TICK: Duration = Duration::from_secs(1);
+
 /// Files that are open beside connections: the store's, the log, the admin address's.
 const FILES_KEPT: u64 = 128;
 
@@ -114,6 +117,7 @@ fn run(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        tokio::spawn(tick());
         while let Some(Accepted { stream, peer, room }) = handed.recv().await {
             let (shared, open) = (shared.clone(), open.clone());
             let connections = shared.stop.connections.clone();
@@ -130,6 +134,15 @@ fn run(
         shared.stop.stopped.cancelled().await;
         Ok(())
     })
+}
+
+/// Lets no request's timer be the nearest one: tokio wakes the thread by two system calls for each timer that is nearer
+/// than what the thread last went to sleep for, and a call of the store sets one that is 2 s ahead.
+async fn tick() {
+    let mut ticks = tokio::time::interval(TICK);
+    loop {
+        ticks.tick().await;
+    }
 }
 
 /// Accepts until [`Stop::stopping`]. Then the socket is gone, and a caller is refused instead of waiting in its queue

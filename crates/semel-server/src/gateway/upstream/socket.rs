@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -42,16 +42,28 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read_buf(buf) {
-                Ok(_) => return Poll::Ready(Ok(())),
+            match self.read(buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                read => return Poll::Ready(read),
             }
         }
     }
 }
 
 impl Stream {
+    /// A read that leaves room has emptied the socket. Then the next one waits for the system to say that there is more,
+    /// as tokio's own streams do, and does not ask first: to tokio it is as if this one had met with nothing.
+    fn read(&self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
+        let room = buf.remaining();
+        let mut read = None;
+        let seen = self.0.try_io(Interest::READABLE, || {
+            let bytes = self.0.try_read_buf(buf)?;
+            read = Some(bytes);
+            if (1..room).contains(&bytes) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if read.is_some() { Ok(()) } else { seen }
+    }
+
     fn poll_try(
         &self,
         cx: &mut Context<'_>,
