@@ -24,7 +24,8 @@ fn each_file_of_settings_is_fine() {
     let directory = tempfile::tempdir().unwrap();
     let files = blocks("toml");
     assert!(files.len() >= 2);
-    for text in files.into_iter().chain([EXAMPLE, OF_THE_EXAMPLE]) {
+    let is_built_in = |text: &&str| cfg!(feature = "postgres") || !text.contains("store = \"postgres://");
+    for text in files.into_iter().chain([EXAMPLE, OF_THE_EXAMPLE]).filter(is_built_in) {
         std::fs::write(directory.path().join("bridge.toml"), text).unwrap();
         let output = semel()
             .args(["bridge", "--config", "bridge.toml", "--check"])
