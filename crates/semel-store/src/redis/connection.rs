@@ -89,8 +89,8 @@ impl Connection {
         if let Some(connected) = self.connected() {
             return Ok(connected);
         }
-        // The driver's own bound is the same, and says more; whoever waits for another's attempt has this one.
-        within(2 * self.busy_for, self.connect(Instant::now())).await?
+        let connecting = tokio::time::timeout(self.busy_for, self.connect(Instant::now()));
+        connecting.await.unwrap_or_else(|_| Err(Failure::NotSent(self.silence())))
     }
 
     fn connected(&self) -> Option<(u64, MultiplexedConnection)> {
@@ -136,14 +136,17 @@ impl Connection {
         }
     }
 
-    /// A server without TLS hears no command in a handshake, and says nothing.
     fn said(&self, error: &RedisError) -> String {
-        let is_encrypted =
-            matches!(self.client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. });
-        match (error.is_timeout(), is_encrypted) {
-            (true, true) => format!("no TLS within {:?}: does this port speak it?", self.busy_for),
-            (true, false) => format!("no answer within {:?}", self.busy_for),
-            (false, _) => said(error),
+        if error.is_timeout() { self.silence() } else { said(error) }
+    }
+
+    /// A server without TLS hears no command in a handshake, and says nothing.
+    fn silence(&self) -> String {
+        match self.client.get_connection_info().addr() {
+            redis::ConnectionAddr::TcpTls { .. } => {
+                format!("no TLS within {:?}: does this port speak it?", self.busy_for)
+            }
+            _ => format!("no connection within {:?}", self.busy_for),
         }
     }
 

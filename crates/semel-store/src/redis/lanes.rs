@@ -118,9 +118,15 @@ impl Turn {
         loop {
             // Those who were just answered come back at once: they go with the others.
             tokio::task::yield_now().await;
+            // Before the batch is taken, so that nobody's call is sent who went away while this connected.
+            let connected = self.lanes.connections[self.lane].connection().await;
             let batch = self.lanes.queue().batch();
             if batch.is_empty() {
                 return;
+            }
+            if let Err(failure) = connected {
+                batch.into_iter().for_each(|job| job.answer(Err(failure.clone())));
+                continue;
             }
             let (in_time, late): (Vec<Job>, Vec<Job>) =
                 batch.into_iter().partition(|job| Instant::now() < job.until);
