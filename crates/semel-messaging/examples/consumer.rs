@@ -10,8 +10,9 @@
 //!    transactions are open at most.
 //! 3. The messages, each for one of 10,000 accounts, lie in the queue before the clock starts, and accounts are vacuumed. The
 //!    clock stops when all are acknowledged.
-//! 4. Afterwards there must be as much money as messages say, and nothing in the queue: a measurement that applied twice, or
-//!    not at all, fails.
+//! 4. Afterwards there must be as much money as messages say: a measurement that applied twice, or not at all, fails. What
+//!    the broker has forgotten the acknowledgement of, when the connection was closed right behind it, is less than the
+//!    prefetch, and is taken out.
 //!
 //! Three lines are printed: `begun` and `ended`, for whoever watches the servers meanwhile; and messages a second, and this
 //! process's processor time for each in µs.
@@ -19,13 +20,13 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, StreamExt};
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
-    QueueDeclareOptions,
+    QueueDeclareOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -81,8 +82,9 @@ async fn main() -> Result<(), BoxError> {
     say("ended")?;
 
     let after = money(&control).await?;
-    let left = declare(&connection.create_channel().await?).await?;
-    if after - before != 12 * i64::try_from(messages)? || left != 0 {
+    let purge = QueuePurgeOptions::default();
+    let left = connection.create_channel().await?.queue_purge(QUEUE.into(), purge).await?;
+    if after - before != 12 * i64::try_from(messages)? || left > u32::from(prefetch) {
         return Err(format!("{messages} messages made {before} into {after}, and {left} are left").into());
     }
     let messages = f64::from(u32::try_from(messages)?);
@@ -95,12 +97,12 @@ fn say(line: &str) -> Result<(), BoxError> {
 
 // --- the messages ------------------------------------------------------------------------------------------------------
 
-/// Gives how many are in it.
-async fn declare(channel: &Channel) -> Result<u32, BoxError> {
+async fn declare(channel: &Channel) -> Result<(), BoxError> {
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    Ok(channel.queue_declare(QUEUE.into(), options, arguments).await?.message_count())
+    channel.queue_declare(QUEUE.into(), options, arguments).await?;
+    Ok(())
 }
 
 /// All are confirmed when this returns.
@@ -333,5 +335,5 @@ fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-    Duration::from_secs_f64(ticks / 100.0).as_secs_f64()
+    ticks / 100.0
 }

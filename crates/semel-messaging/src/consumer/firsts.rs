@@ -85,13 +85,20 @@ impl Shared {
     /// Runs a first delivery, in a batch with others that wait. A panic of the handler's is unknown, for all of its
     /// batch.
     pub(super) async fn first(self: &Arc<Shared>, work: Work) -> First {
+        let first = match self.handler.together().is_some_and(|together| together.batch_max() > 1) {
+            true => self.first_of_many(work).await,
+            false => self.clone().run_batch(vec![work]).await.pop(),
+        };
+        first.unwrap_or_else(|| First::Failed(Failure::unknown("its handler broke")))
+    }
+
+    async fn first_of_many(self: &Arc<Shared>, work: Work) -> Option<First> {
         let (tell, told) = oneshot::channel();
         self.firsts.waiting().push_back((work, tell));
         self.begin_batch();
-        told.await.unwrap_or_else(|_| First::Failed(Failure::unknown("its handler broke")))
+        told.await.ok()
     }
 
-    /// In a task of its own, which nobody cancels: a driver may not survive that.
     fn begin_batch(self: &Arc<Shared>) {
         let Ok(place) = self.firsts.batches.clone().try_acquire_owned() else { return };
         let shared = self.clone();
@@ -113,16 +120,21 @@ impl Shared {
         if works.is_empty() {
             return;
         }
-        // So that a panic ends this batch and not those behind it; its senders are dropped, which says so.
+        for (tell, first) in tells.into_iter().zip(self.run_batch(works).await) {
+            // Whoever does not listen any more leaves the message to the broker.
+            let _ = tell.send(first);
+        }
+    }
+
+    /// In a task of its own, so that nobody cancels it, and a panic ends this batch and not those behind it: then there
+    /// is no answer.
+    async fn run_batch(self: Arc<Shared>, works: Vec<Work>) -> Vec<First> {
         let running = tokio::spawn(async move {
             match self.handler.together() {
                 Some(together) => together.together(works).await,
                 None => Vec::new(),
             }
         });
-        for (tell, first) in tells.into_iter().zip(running.await.unwrap_or_default()) {
-            // Whoever does not listen any more leaves the message to the broker.
-            let _ = tell.send(first);
-        }
+        running.await.unwrap_or_default()
     }
 }

@@ -18,32 +18,52 @@ AS $$
 DECLARE
     v_now   bigint := semel.clock();
     v_until bigint := semel.later(v_now, p_for_ms);
-    v_fresh integer[];
+    v_fresh integer[] := '{}';
+    v_id    bigint;
     v_one   semel.answer;
     v_n     integer;
 BEGIN
-    WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(p_scopes, p_keys, p_attempts, p_algorithms, p_digests, p_labels)
-            WITH ORDINALITY AS one (scope, key, attempt, algorithm, digest, label, n)
-    ), inserted AS (
+    IF cardinality(p_keys) = 1 THEN
+        -- One row: without what the statement for many sets up.
         INSERT INTO semel.records (key, scope, state, fence, attempt, attempts, algorithm, digest, bound_by,
                 doubt, first_at, since, label, replay_until, forget_at, outcome_format)
-            SELECT key, scope, 3, 1, encode(attempt, 'hex')::uuid, 1, algorithm, digest, 1,
-                   false, v_now, v_now, label, v_until, greatest(v_until, semel.later(v_now, p_remember_ms)),
-                   CASE WHEN p_for_ms > 0 THEN p_format END
-            FROM asked
-            ORDER BY key COLLATE "C", scope COLLATE "C"
+            VALUES (p_keys[1], p_scopes[1], 3, 1, encode(p_attempts[1], 'hex')::uuid, 1, p_algorithms[1], p_digests[1], 1,
+                false, v_now, v_now, p_labels[1], v_until, greatest(v_until, semel.later(v_now, p_remember_ms)),
+                CASE WHEN p_for_ms > 0 THEN p_format END)
             ON CONFLICT (key, scope) DO NOTHING
-            RETURNING id, key, scope
-    ), kept AS (
-        INSERT INTO semel.outcomes (record, bytes) SELECT id, p_outcome FROM inserted WHERE p_for_ms > 0
-    )
-    SELECT coalesce(array_agg(n::integer), '{}') INTO v_fresh FROM asked JOIN inserted USING (key, scope);
-    RETURN QUERY SELECT one, 'acquired'::text, 1::bigint, 1::bigint, 'new'::text, false, NULL::bigint, NULL::bigint,
-            NULL::text, NULL::integer, NULL::integer, NULL::bytea
-        FROM unnest(v_fresh) AS one;
-    IF cardinality(v_fresh) = cardinality(p_keys) THEN
-        RETURN;
+            RETURNING id INTO v_id;
+        IF FOUND THEN
+            IF p_for_ms > 0 THEN
+                INSERT INTO semel.outcomes (record, bytes) VALUES (v_id, p_outcome);
+            END IF;
+            n := 1; claim := 'acquired'; fence := 1; attempts := 1; was := 'new'; doubt := false;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    ELSE
+        WITH asked AS MATERIALIZED (
+            SELECT * FROM unnest(p_scopes, p_keys, p_attempts, p_algorithms, p_digests, p_labels)
+                WITH ORDINALITY AS one (scope, key, attempt, algorithm, digest, label, n)
+        ), inserted AS (
+            INSERT INTO semel.records (key, scope, state, fence, attempt, attempts, algorithm, digest, bound_by,
+                    doubt, first_at, since, label, replay_until, forget_at, outcome_format)
+                SELECT key, scope, 3, 1, encode(attempt, 'hex')::uuid, 1, algorithm, digest, 1,
+                       false, v_now, v_now, label, v_until, greatest(v_until, semel.later(v_now, p_remember_ms)),
+                       CASE WHEN p_for_ms > 0 THEN p_format END
+                FROM asked
+                ORDER BY key COLLATE "C", scope COLLATE "C"
+                ON CONFLICT (key, scope) DO NOTHING
+                RETURNING id, key, scope
+        ), kept AS (
+            INSERT INTO semel.outcomes (record, bytes) SELECT id, p_outcome FROM inserted WHERE p_for_ms > 0
+        )
+        SELECT coalesce(array_agg(n::integer), '{}') INTO v_fresh FROM asked JOIN inserted USING (key, scope);
+        RETURN QUERY SELECT one, 'acquired'::text, 1::bigint, 1::bigint, 'new'::text, false, NULL::bigint, NULL::bigint,
+                NULL::text, NULL::integer, NULL::integer, NULL::bytea
+            FROM unnest(v_fresh) AS one;
+        IF cardinality(v_fresh) = cardinality(p_keys) THEN
+            RETURN;
+        END IF;
     END IF;
     FOR v_n IN
         SELECT i FROM generate_subscripts(p_keys, 1) AS i WHERE i <> ALL (v_fresh)
