@@ -140,7 +140,8 @@ async fn works(url: &str) {
 /// Refused within its time and a little, for a reason that is said.
 async fn refused(url: &str, reasons: &[&str]) {
     let begun = Instant::now();
-    let error = open(url, Duration::from_secs(3)).await.err().expect("it is refused").to_string();
+    let Err(error) = open(url, Duration::from_secs(3)).await else { panic!("it is refused") };
+    let error = error.to_string();
     assert!(begun.elapsed() < Duration::from_secs(60), "it took {:?}", begun.elapsed());
     assert!(!error.contains(PASSWORD), "a password: {error}");
     let said = error.to_lowercase();
