@@ -419,7 +419,12 @@ pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
     parse(&text).map_err(named)
 }
 
-fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+/// Settings of any kind from the text of a TOML file.
+///
+/// # Errors
+///
+/// As [`read`], without the file's name.
+pub fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();

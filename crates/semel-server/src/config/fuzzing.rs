@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use toml::{Table, Value};
 
-use crate::config::{Config, Effective, RouteConfig, Settings};
+use crate::config::{Config, Effective, RouteConfig, Settings, parse};
 
 /// The values that it shows are those that files are made of.
 static EXAMPLE: LazyLock<Example> =
@@ -22,10 +22,10 @@ pub fn config(bytes: &[u8]) {
     if reaches_out(&text) {
         return;
     }
-    let Some(config) = said(Settings::parse(&text).and_then(Settings::resolve)) else { return };
+    let Some(config) = said(parse(&text).and_then(Settings::resolve)) else { return };
     let written =
         written(&config).unwrap_or_else(|error| panic!("it is not written as TOML: {error}\n{text}"));
-    match Settings::parse(&written).and_then(Settings::resolve) {
+    match parse(&written).and_then(Settings::resolve) {
         Ok(again) => assert_eq!(shown(&again), shown(&config), "{text}\nis written as\n{written}"),
         Err(error) => panic!("{error}\n{text}\nis written as\n{written}"),
     }
