@@ -6,7 +6,7 @@
 //!    INSERT … ON CONFLICT DO NOTHING before it), `semel` (the inbox, one message in a transaction), `savepoints` (the inbox
 //!    in batches, a savepoint for each message) or `batches` (the inbox set-wise: one UPDATE for the batch).
 //! 2. All consume from the same kind of queue (quorum, durable), hold as many messages, and have [`WORKERS`] connections to
-//!    PostgreSQL, one transaction after the other on each; statements of one's own are prepared once. With batches two
+//!    PostgreSQL, one transaction after the other on each; all statements are prepared once. With batches two
 //!    transactions are open at most.
 //! 3. The messages, each for one of 10,000 accounts, lie in the queue before the clock starts, and accounts are vacuumed. The
 //!    clock stops when all are acknowledged.
@@ -33,7 +33,7 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use semel::{BoxError, Entropy};
 use semel_messaging::amqp::RabbitMq;
 use semel_messaging::{Consumer, Failure, Field, Inbox, Source, Work};
-use semel_store::postgres::{Begun, Clients};
+use semel_store::postgres::{Begun, Clients, Statements};
 use tokio_postgres::{Client, NoTls, Statement};
 
 const ACCOUNTS: u64 = 10_000;
@@ -156,6 +156,7 @@ struct Teller {
     apply: Statement,
     apply_all: Statement,
     own_claim: Statement,
+    semels: Statements,
 }
 
 #[derive(Clone)]
@@ -174,7 +175,8 @@ impl Pool {
         for _ in 0..WORKERS {
             let client = client(url).await?;
             let (apply, apply_all) = (client.prepare(APPLY).await?, client.prepare(APPLY_ALL).await?);
-            tellers.push(Teller { apply, apply_all, own_claim: client.prepare(OWN_CLAIM).await?, client });
+            let (own_claim, semels) = (client.prepare(OWN_CLAIM).await?, Statements::prepare(&client).await?);
+            tellers.push(Teller { apply, apply_all, own_claim, semels, client });
         }
         Ok(Pool(Arc::new(Mutex::new(tellers)), Arc::new(tokio::sync::Semaphore::new(WORKERS))))
     }
@@ -197,6 +199,10 @@ impl Pooled {
 
     fn client(&self) -> &Client {
         &self.teller().client
+    }
+
+    fn semels(&self) -> &Statements {
+        &self.teller().semels
     }
 }
 
@@ -263,7 +269,7 @@ async fn semel(
     let store = semel_store::connect(database, &semel_store::Options::default()).await?.store;
     let source: Arc<dyn Source> = Arc::new(RabbitMq::new(broker)?.queue(QUEUE)?.quorum());
     let done = Arc::new(Applied { left: AtomicUsize::new(messages), none: tokio::sync::Notify::new() });
-    let clients = Clients::new(move || pool.clone().take().boxed(), Pooled::client);
+    let clients = Clients::new(move || pool.clone().take().boxed(), Pooled::client).prepared(Pooled::semels);
     let inbox = match what {
         "semel" => Inbox::new(clients, apply(done.clone())),
         "savepoints" => Inbox::in_batches(clients, BATCH_MAX, apply(done.clone())),

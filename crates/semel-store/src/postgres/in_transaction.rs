@@ -90,6 +90,12 @@ pub trait Handle: Send {
     /// Runs a statement without parameters or rows, or several. For this module only.
     #[doc(hidden)]
     async fn run(&mut self, sql: &'static str) -> Result<(), Refusal>;
+
+    /// Whether a transaction was asked for, and nobody waited for the answer.
+    #[doc(hidden)]
+    fn begin_is_unseen(&self) -> bool {
+        false
+    }
 }
 
 #[async_trait]
@@ -100,6 +106,10 @@ impl<H: Handle> Handle for &mut H {
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
         (**self).run(sql).await
+    }
+
+    fn begin_is_unseen(&self) -> bool {
+        (**self).begin_is_unseen()
     }
 }
 

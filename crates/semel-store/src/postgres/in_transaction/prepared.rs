@@ -30,12 +30,13 @@ use std::ops::Deref;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use semel::{CommitError, Once, Operation, Outcome, Run, TransactionError, Twin};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
-use super::in_tokio_postgres::{parameters, refusal, replies, run as run_plain};
+use super::in_tokio_postgres::{parameters, refusal, replies, rows as plain_rows, run as run_plain};
+use super::settled::CLAIM_COMPLETED_BEHIND_BEGIN;
 use super::whole::not_committed;
 use super::{COMPLETE, Handle, In, ONCE, Refusal, Reply, Value};
 
@@ -47,17 +48,24 @@ use super::{COMPLETE, Handle, In, ONCE, Refusal, Reply, Value};
 pub struct Statements {
     once: Statement,
     complete: Statement,
+    claim_completed: Statement,
 }
 
 impl Statements {
-    /// Prepares them, in two round trips.
+    /// Prepares them, in two round trips. Also for [`Clients`](super::Clients).
     ///
     /// # Errors
     ///
     /// [`TransactionError::Refused`]: the schema is missing, or may not be used.
     pub async fn prepare(client: &Client) -> Result<Statements, TransactionError> {
-        let (once, complete) = join(client.prepare(ONCE), client.prepare(COMPLETE)).await;
-        Ok(Statements { once: once.map_err(refusal)?, complete: complete.map_err(refusal)? })
+        let (once, complete) = (client.prepare(ONCE), client.prepare(COMPLETE));
+        let (once, complete, claim_completed) =
+            join3(once, complete, client.prepare(CLAIM_COMPLETED_BEHIND_BEGIN)).await;
+        Ok(Statements {
+            once: once.map_err(refusal)?,
+            complete: complete.map_err(refusal)?,
+            claim_completed: claim_completed.map_err(refusal)?,
+        })
     }
 
     /// Begins a transaction, at the connection's level, and claims the operation in it. As [`once`](super::once).
@@ -79,8 +87,24 @@ impl Statements {
         match sql {
             ONCE => Some(&self.once),
             COMPLETE => Some(&self.complete),
+            CLAIM_COMPLETED_BEHIND_BEGIN => Some(&self.claim_completed),
             _ => None,
         }
+    }
+
+    /// Asks with the prepared statement of this text, where there is one.
+    pub(super) async fn rows(
+        statements: Option<&Statements>,
+        client: &Client,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Reply>, Refusal> {
+        let Some(statement) = statements.and_then(|statements| statements.of(sql)) else {
+            return plain_rows(client, sql, values).await;
+        };
+        let parameters = parameters(values);
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+        replies(&client.query(statement, &values).await.map_err(refusal)?)
     }
 }
 
@@ -133,15 +157,7 @@ impl Prepared<'_> {
     }
 
     async fn ask(&self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
-        let parameters = parameters(values);
-        let rows = match self.statements.of(sql) {
-            Some(statement) => {
-                let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
-                self.client.query(statement, &values).await
-            }
-            None => self.client.query_typed(sql, &parameters).await,
-        };
-        replies(&rows.map_err(refusal)?)
+        Statements::rows(Some(self.statements), self.client, sql, values).await
     }
 }
 

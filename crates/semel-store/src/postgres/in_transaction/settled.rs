@@ -5,9 +5,24 @@ use semel::{Claim, ClaimRequest, InTransaction, Purpose, Settlement, Transaction
 use super::{Handle, In, Value, millis, strange};
 
 /// One call of one function: see there why it is atomic. A row for each request, in their order.
-const CLAIM_COMPLETED: &str = "SELECT claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, bound_algorithm, format, outcome \
-     FROM semel.claim_completed($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bytea[], $6::boolean[], \
-     $7::bigint[], $8::bigint[], $9::text[], $10::bigint, $11::bytea, $12::bigint, $13::bigint) ORDER BY n";
+macro_rules! claim_completed {
+    ($keys:literal) => {
+        concat!(
+            "SELECT claim, fence, attempts, was, doubt, age_ms, retry_after_ms, cause, bound_algorithm, format, outcome \
+             FROM semel.claim_completed($1::text[], ",
+            $keys,
+            ", $3::bytea[], $4::bigint[], $5::bytea[], $6::boolean[], $7::bigint[], $8::bigint[], $9::text[], \
+             $10::bigint, $11::bytea, $12::bigint, $13::bigint) ORDER BY n"
+        )
+    };
+}
+const CLAIM_COMPLETED: &str = claim_completed!("$2::text[]");
+
+/// Behind a BEGIN whose answer nobody has seen. Where that failed, this would be a transaction by itself, and a claim that
+/// is completed would be committed without its run: then the timeout of that BEGIN is not there either, and the function
+/// refuses keys that are NULL.
+pub(super) const CLAIM_COMPLETED_BEHIND_BEGIN: &str =
+    claim_completed!("CASE WHEN current_setting('lock_timeout') = '5003ms' THEN $2::text[] END");
 
 impl<H: Handle> In<H> {
     pub(super) async fn claim_settled(
@@ -61,7 +76,11 @@ impl<H: Handle> In<H> {
             Value::Number(millis(*replay_for)),
             Value::Number(millis(*remember_for)),
         ];
-        let rows = self.0.rows(CLAIM_COMPLETED, &values).await?;
+        let sql = match self.0.begin_is_unseen() {
+            true => CLAIM_COMPLETED_BEHIND_BEGIN,
+            false => CLAIM_COMPLETED,
+        };
+        let rows = self.0.rows(sql, &values).await?;
         let claims = rows.into_iter().zip(requests).map(|(reply, request)| reply.claim(request));
         let claims: Option<Vec<Claim>> = claims.collect();
         claims.filter(|claims| claims.len() == requests.len()).ok_or_else(strange)

@@ -2,6 +2,9 @@
 //!
 //! A claim that finds out about a COMMIT waits for a transaction that may still be open, on a connection that is gone.
 //! So every transaction begins with a `lock_timeout`; a claim that it ends is made again by [`semel::Whole`].
+//!
+//! [`Clients`] do not wait for the answer to BEGIN: it is sent before the claim, and the claim refuses to be a transaction
+//! by itself. So an operation takes as many round trips as its own statements and two.
 
 use std::error::Error;
 use std::fmt;
@@ -13,11 +16,13 @@ use futures_util::future::BoxFuture;
 use semel::{BoxError, CommitError, TransactionError, Transactions};
 use tokio_postgres::Client;
 
-use super::in_tokio_postgres::{refusal, rows, run};
-use super::{Handle, In, Refusal, Reply, Value};
+use super::in_tokio_postgres::{refusal, run};
+use super::{Handle, In, Refusal, Reply, Statements, Value};
 
-/// In one round trip. The timeout ends with the transaction.
-const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'";
+/// In one round trip. The timeout ends with the transaction. Nobody else sets this one: by it a claim that is completed at
+/// once knows that BEGIN was taken (`CLAIM_COMPLETED_BEHIND_BEGIN`); any other is refused at its COMMIT, since it is not
+/// completed.
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5003ms'";
 
 /// A pool of sqlx.
 #[cfg(feature = "sqlx-postgres")]
@@ -57,6 +62,7 @@ impl Transactions for Pool {
 pub struct Clients<C> {
     take: Box<dyn Fn() -> BoxFuture<'static, Result<C, BoxError>> + Send + Sync>,
     client: fn(&C) -> &Client,
+    statements: Option<fn(&C) -> &Statements>,
 }
 
 impl<C> Clients<C> {
@@ -66,7 +72,14 @@ impl<C> Clients<C> {
         take: impl Fn() -> BoxFuture<'static, Result<C, BoxError>> + Send + Sync + 'static,
         client: fn(&C) -> &Client,
     ) -> Clients<C> {
-        Clients { take: Box::new(take), client }
+        Clients { take: Box::new(take), client, statements: None }
+    }
+
+    /// With statements that were prepared for each connection, when it was made ([`Statements::prepare`]), and lie beside
+    /// it: the server then reads and plans none anew. Not behind a pooler in transaction mode.
+    #[must_use]
+    pub fn prepared(self, statements: fn(&C) -> &Statements) -> Clients<C> {
+        Clients { statements: Some(statements), ..self }
     }
 }
 
@@ -80,6 +93,7 @@ impl<C> fmt::Debug for Clients<C> {
 pub struct Begun<C> {
     connection: C,
     client: fn(&C) -> &Client,
+    statements: Option<fn(&C) -> &Statements>,
     is_open: bool,
 }
 
@@ -116,7 +130,12 @@ impl<C> Drop for Begun<C> {
 #[async_trait]
 impl<C: Send + Sync> Handle for Begun<C> {
     async fn rows(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Reply>, Refusal> {
-        rows((self.client)(&self.connection), sql, values).await
+        let statements = self.statements.map(|statements| statements(&self.connection));
+        Statements::rows(statements, (self.client)(&self.connection), sql, values).await
+    }
+
+    fn begin_is_unseen(&self) -> bool {
+        true
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Refusal> {
@@ -130,9 +149,10 @@ impl<C: Send + Sync + 'static> Transactions for Clients<C> {
 
     async fn begin(&self) -> Result<Self::Tx, TransactionError> {
         let connection = (self.take)().await.map_err(TransactionError::Unavailable)?;
-        // Open before it is sent: a BEGIN whose answer is lost may have begun.
-        let begun = Begun { connection, client: self.client, is_open: true };
-        (self.client)(&begun.connection).batch_execute(BEGIN).await.map_err(refusal)?;
+        let begun = Begun { connection, client: self.client, statements: self.statements, is_open: true };
+        // Polled once it is on its way, before whatever the connection is asked next; see there for its answer.
+        let sent = (self.client)(&begun.connection).batch_execute(BEGIN).now_or_never();
+        sent.unwrap_or(Ok(())).map_err(refusal)?;
         Ok(In(begun))
     }
 
