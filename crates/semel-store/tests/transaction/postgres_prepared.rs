@@ -1,8 +1,15 @@
 //! PostgreSQL, through statements that are prepared once, with BEGIN and COMMIT in the claim's and the completion's round
 //! trips.
 
-use semel::{CommitError, Once, Outcome, Twin};
-use semel_store::postgres::{Statements, complete_and_commit};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use semel::testing::sample;
+use semel::{
+    Claim, CommitError, InTransaction, Once, Outcome, Settlement, TransactionError, Transactions, Twin,
+};
+use semel_store::postgres::{Clients, Statements, complete_and_commit};
 use semel_testbed::{Fault, Proxy};
 use tokio_postgres::Client;
 
@@ -102,4 +109,36 @@ async fn the_lost_answer_of_a_commit_is_told_as_unanswered() {
     armed.happened().await;
     let seen = place.outcome("key").await.is_some();
     assert_eq!(place.effects().await.len(), usize::from(seen), "effect and outcome together");
+}
+
+/// What BEGIN leaves when it fails, by a cancellation that comes late, say: no transaction, and nobody has looked.
+#[tokio::test]
+async fn m3_a_completed_claim_behind_a_begin_that_failed_is_refused_and_writes_nothing() {
+    for is_prepared in [false, true] {
+        let place = Place::new().await;
+        let (client, statements) = prepared(&place).await;
+        let connection = Arc::new((client, statements));
+        let taken = connection.clone();
+        let clients = Clients::new(move || std::future::ready(Ok(taken.clone())).boxed(), |one| &one.0);
+        let clients = if is_prepared { clients.prepared(|one| &one.1) } else { clients };
+        let completed = Settlement::Complete {
+            outcome: Outcome::value("done"),
+            replay_for: Duration::from_secs(60),
+            remember_for: Duration::from_secs(60),
+        };
+        let many = [sample::run("one", 1), sample::run("another", 2)];
+        for requests in [&many[..1], &many] {
+            let mut tx = clients.begin().await.expect("it is sent");
+            connection.0.batch_execute("ROLLBACK").await.expect("no transaction any more");
+            let refused = tx.claim_settled_in(requests, &completed).await;
+            assert!(matches!(refused, Err(TransactionError::Refused(_))), "{refused:?}");
+            drop(tx);
+            let records =
+                connection.0.query_one("SELECT count(*) FROM semel.records", &[]).await.expect("a count");
+            assert_eq!(records.get::<_, i64>(0), 0, "prepared: {is_prepared}");
+        }
+        let mut tx = clients.begin().await.expect("it is sent");
+        let claims = tx.claim_settled_in(&many, &completed).await.expect("claims");
+        assert!(claims.iter().all(|claim| matches!(claim, Claim::Acquired(_))), "{claims:?}");
+    }
 }

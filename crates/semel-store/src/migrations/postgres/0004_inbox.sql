@@ -3,7 +3,8 @@
 --
 -- Atomic: each row is inserted, or judged under its lock by claim_one and settle_one. A key that another open transaction
 -- has inserted is waited for. All keys are taken in the order of the index, so that two calls that share keys do not wait
--- for each other crosswise. The keys of one call differ; NULL for them says that the caller found no transaction begun. An outcome that is kept for no time is not written.
+-- for each other crosswise. The keys of one call differ; NULL in their place says that the caller found no transaction
+-- begun. An outcome that is kept for no time is not written.
 CREATE FUNCTION semel.claim_completed(
     p_scopes text[], p_keys text[], p_attempts bytea[], p_algorithms bigint[], p_digests bytea[], p_reruns boolean[],
     p_attempts_max bigint[], p_lease_ms bigint[], p_labels text[], p_format bigint, p_outcome bytea, p_for_ms bigint,
