@@ -59,12 +59,13 @@ async fn consume(broker: &str, database: &str) -> Result<(), Box<dyn std::error:
         Err(_) => Inbox::new(clients, apply),
     };
     let source = RabbitMq::new(broker)?.queue(QUEUE)?.declare_single_active();
-    let held_max = std::env::var("LEDGER_HELD_MAX")?.parse()?;
+    let held_max: u32 = std::env::var("LEDGER_HELD_MAX")?.parse()?;
     let retry = Retry { first: Duration::from_millis(20), max: Duration::from_millis(200) };
     Consumer::inbox("ledger")
         .lane(Field::Header("lane".into()))
         .retry(retry)
         .held_max(held_max)
+        .in_flight_max(held_max.min(16))
         .attempts_max(ATTEMPTS_MAX)
         .lease_for(Duration::from_secs(1))
         .build(connected.store, Arc::new(source), inbox)?
@@ -168,7 +169,7 @@ impl Ledger {
         while self.children.len() < consumers {
             self.started += 1;
             let mut command = Command::new(std::env::current_exe().expect("this binary"));
-            if self.started.is_multiple_of(2) {
+            if self.held_max > 1 && self.started.is_multiple_of(2) {
                 command.env("LEDGER_BATCH_MAX", "20");
             }
             let child = command
@@ -269,7 +270,7 @@ async fn every_message_once_and_only_poison_among_the_dead() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m7_with_one_message_held_each_lane_is_in_order_whoever_dies() {
-    let effects = run(1, 300, 3_000).await;
+    let effects = run(1, 1_000, 5_000).await;
     in_order(effects.into_iter().map(|(number, lane, _)| (number, lane)));
 }
 
