@@ -10,7 +10,7 @@ use sqlx::{Connection, PgConnection};
 use tokio_postgres::Client;
 
 use crate::postgres::{Place, connect, is_blocked, outcome};
-use crate::schedule::{self, Begin, End, Onlooker, Plan, Raw, Schedule};
+use crate::schedule::{self, Begin, Onlooker, Raw};
 
 const LEVELS: [(Begin, bool); 3] = [
     (&["BEGIN ISOLATION LEVEL READ COMMITTED", "SELECT count(*) FROM effect"], false),
@@ -169,7 +169,8 @@ impl InTransaction for InPlain {
     }
 }
 
-struct Control(Client);
+/// An onlooker, and a reader.
+struct Control(Client, Client);
 
 #[async_trait]
 impl Onlooker for Control {
@@ -181,6 +182,16 @@ impl Onlooker for Control {
         let sql = "SELECT pg_terminate_backend($1, 60000)";
         let id = i32::try_from(id).expect("a pid");
         assert!(self.0.query_one(sql, &[&id]).await.expect("an answer").get::<_, bool>(0), "it has ended");
+    }
+
+    async fn effects(&mut self, key: &str) -> Vec<String> {
+        let sql =
+            "SELECT substr(name, length($1) + 2) FROM effect WHERE starts_with(name, $1 || ':') ORDER BY id";
+        self.1.query(sql, &[&key]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+    }
+
+    async fn kept(&mut self, key: &str) -> Option<Outcome> {
+        outcome(&mut self.1, key).await
     }
 }
 
@@ -202,56 +213,24 @@ async fn in_sql(url: &str) -> (Plain, i64) {
     (Plain(client), pid)
 }
 
-/// Runs every schedule at every level, with every end and both ways of meeting a twin; one in so many with `every`.
-async fn all<R: Raw>(connect: impl AsyncFn(&str) -> (R, i64), every: usize) {
+async fn all<R: Raw>(connect: impl AsyncFn(&str) -> (R, i64)) {
     let place = Place::new().await;
-    let mut control = Control(crate::postgres::connect(place.database.url()).await);
-    let mut reader = crate::postgres::connect(place.database.url()).await;
-    let mut run = 0;
-    for (level, (begin, may_restart)) in LEVELS.into_iter().enumerate() {
-        for end in [End::Commit, End::Rollback, End::Die] {
-            for twin in [Twin::Wait, Twin::Refuse] {
-                let plan = Plan { begin, twin, end };
-                for (number, schedule) in Schedule::all().iter().enumerate() {
-                    run += 1;
-                    if run % every != 0 {
-                        continue;
-                    }
-                    let key = format!("{level}-{end:?}-{twin:?}-{number}");
-                    let url = place.database.url();
-                    let sides = [connect(url).await, connect(url).await];
-                    let came = schedule::run(schedule, plan, &key, sides, &mut control).await;
-                    let effects = effects(&reader, &key).await;
-                    let kept = outcome(&mut reader, &key).await;
-                    eprintln!("{key} {schedule} {came:?}");
-                    schedule::check(&came, plan, may_restart, &effects, kept);
-                }
-            }
-        }
-    }
-}
-
-async fn effects(client: &Client, key: &str) -> Vec<String> {
-    let sql =
-        "SELECT substr(name, length($1) + 2) FROM effect WHERE starts_with(name, $1 || ':') ORDER BY id";
-    client.query(sql, &[&key]).await.expect("rows").iter().map(|row| row.get(0)).collect()
-}
-
-fn every() -> usize {
-    if std::env::var_os("SEMEL_LONG").is_some() { 1 } else { 41 }
+    let url = place.database.url();
+    let mut control = Control(crate::postgres::connect(url).await, crate::postgres::connect(url).await);
+    schedule::all(&LEVELS, async || connect(url).await, &mut control).await;
 }
 
 #[tokio::test]
 async fn x4_every_order_of_two_transactions_by_tokio_postgres() {
-    all(by_tokio, every()).await;
+    all(by_tokio).await;
 }
 
 #[tokio::test]
 async fn x4_every_order_of_two_transactions_by_sqlx() {
-    all(by_sqlx, every()).await;
+    all(by_sqlx).await;
 }
 
 #[tokio::test]
 async fn x4_every_order_of_two_transactions_in_plain_sql() {
-    all(in_sql, every()).await;
+    all(in_sql).await;
 }

@@ -1,20 +1,32 @@
 //! Two transactions with one key, in every order of their statements.
 //!
-//! Each side makes its steps one by one, when it is told to. After each step the runner waits until the side has made
-//! it, or until the database itself says that the side waits for the other one. So nothing sleeps, and a schedule is
-//! what it says.
+//! 1. Each side makes its steps one by one, when it is told to. After each step the runner waits until the side has made
+//!    it, or until the database itself says that the side waits for the other one. So nothing is proved by sleeping, and a
+//!    schedule is what it says.
+//! 2. The first side commits, rolls back, or dies in the place of any of its steps: its connection is killed, also while it
+//!    waits for the other one.
+//! 3. One in [`EVERY`] of the schedules is run, with `SEMEL_LONG` each. Connections are used again.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use semel::{BoxError, InTransaction, Once, Outcome, Run, TransactionError, Twin};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::operation::operation;
 
 /// Longer than anything takes that is not stuck.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A prime, so that each plan has its share.
+const EVERY: usize = 17;
+
+/// A statement that waits for nobody takes less, mostly; whether it waits is asked only then.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(3);
 
 /// A connection of some driver, without a transaction as yet.
 #[async_trait]
@@ -37,19 +49,36 @@ pub(crate) trait Onlooker: Send {
 
     /// Ends a connection, and waits until its transaction is gone.
     async fn kill(&mut self, id: i64);
+
+    /// Who has had effects under a key.
+    async fn effects(&mut self, key: &str) -> Vec<String>;
+
+    /// What a retry hears.
+    async fn kept(&mut self, key: &str) -> Option<Outcome>;
 }
 
 /// How a side ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+enum End {
     Commit,
     Rollback,
-    Die,
+    /// In the place of this step.
+    Die(u32),
+}
+
+impl End {
+    const ALL: [End; 6] =
+        [End::Commit, End::Rollback, End::Die(1), End::Die(2), End::Die(3), End::Die(STEPS - 1)];
+
+    /// How many steps a side makes that ends so, its death among them.
+    fn steps(self) -> u32 {
+        if let End::Die(step) = self { step + 1 } else { STEPS }
+    }
 }
 
 /// What became of a side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Came {
+enum Came {
     /// It ran, and this was its end.
     Ran(End),
     /// It was told to replay this.
@@ -80,13 +109,19 @@ enum State<R: Raw> {
     Open(R),
     Running(Run<R::In>),
     Completed(R),
+    /// Over, with the connection still usable.
+    Over(R),
     Gone,
 }
 
 impl<R: Raw> Side<R> {
     /// Makes a step; gives what became of the side when it is over.
     async fn step(&mut self, step: u32) -> Result<Option<Came>, BoxError> {
-        match (step, std::mem::replace(&mut self.state, State::Gone)) {
+        let state = std::mem::replace(&mut self.state, State::Gone);
+        if self.end == End::Die(step) {
+            return Ok(Some(Came::Ran(self.end)));
+        }
+        match (step, state) {
             (0, State::Open(mut raw)) => {
                 for sql in self.begin {
                     raw.execute(sql).await?;
@@ -110,9 +145,9 @@ impl<R: Raw> Side<R> {
                 match self.end {
                     End::Commit => raw.execute("COMMIT").await?,
                     End::Rollback => raw.execute("ROLLBACK").await?,
-                    // The connection was killed before this step.
-                    End::Die => {}
+                    End::Die(_) => unreachable!("dead before"),
                 }
+                self.state = State::Over(raw);
                 return Ok(Some(Came::Ran(self.end)));
             }
             _ => panic!("{} has no step {step}", self.name),
@@ -132,6 +167,7 @@ impl<R: Raw> Side<R> {
         };
         // A duplicate has not aborted the transaction: it may be committed.
         raw.execute("COMMIT").await?;
+        self.state = State::Over(raw);
         Ok(Some(came))
     }
 }
@@ -142,59 +178,84 @@ fn is_restart<R: Raw>(error: &BoxError) -> bool {
 }
 
 /// A side that runs in a task of its own.
-struct Player {
+struct Player<R> {
     name: &'static str,
     id: i64,
     end: End,
     /// Steps that it may still be told to make.
     next: u32,
     is_busy: bool,
+    is_killed: Arc<AtomicBool>,
     came: Option<Came>,
     go: mpsc::UnboundedSender<u32>,
     done: mpsc::UnboundedReceiver<Option<Came>>,
+    task: JoinHandle<Option<R>>,
 }
 
-impl Player {
-    fn start<R: Raw>(mut side: Side<R>, id: i64) -> Player {
-        let (go, mut steps) = mpsc::unbounded_channel();
+impl<R: Raw> Player<R> {
+    fn start(side: Side<R>, id: i64) -> Player<R> {
+        let (go, steps) = mpsc::unbounded_channel();
         let (tell, done) = mpsc::unbounded_channel();
-        let (name, end) = (side.name, side.end);
-        tokio::spawn(async move {
-            while let Some(step) = steps.recv().await {
-                let came = match side.step(step).await {
-                    Ok(came) => came,
-                    Err(error) if is_restart::<R>(&error) => Some(Came::Restart),
-                    Err(error) => panic!("{} failed at step {step}: {error:?}", side.name),
-                };
-                let is_over = came.is_some();
-                if tell.send(came).is_err() || is_over {
-                    // Dropped here, so that a side that is to begin anew has rolled back.
-                    return;
-                }
-            }
-        });
-        Player { name, id, end, next: 0, is_busy: false, came: None, go, done }
+        let (name, end, is_killed) = (side.name, side.end, Arc::new(AtomicBool::new(false)));
+        let task = tokio::spawn(play(side, is_killed.clone(), steps, tell));
+        Player { name, id, end, next: 0, is_busy: false, is_killed, came: None, go, done, task }
     }
 
+    fn dies_next(&self) -> bool {
+        self.end == End::Die(self.next)
+    }
+
+    /// Who waits for the other one can only die.
     fn may_step(&self) -> bool {
-        !self.is_busy && self.came.is_none() && self.next < STEPS
+        self.came.is_none() && self.next < self.end.steps() && (!self.is_busy || self.dies_next())
     }
 
     fn heard(&mut self, came: Option<Came>) {
         self.is_busy = false;
         self.came = came;
     }
+
+    /// What became of it, and its connection, if that can be used again.
+    async fn over(self) -> (Came, Option<(R, i64)>) {
+        let raw = self.task.await.expect("it played");
+        (self.came.expect("it is over"), raw.map(|raw| (raw, self.id)))
+    }
+}
+
+async fn play<R: Raw>(
+    mut side: Side<R>,
+    is_killed: Arc<AtomicBool>,
+    mut steps: mpsc::UnboundedReceiver<u32>,
+    tell: mpsc::UnboundedSender<Option<Came>>,
+) -> Option<R> {
+    while let Some(step) = steps.recv().await {
+        let came = match side.step(step).await {
+            Ok(came) => came,
+            Err(_) if is_killed.load(Ordering::SeqCst) => Some(Came::Ran(side.end)),
+            Err(error) if is_restart::<R>(&error) => Some(Came::Restart),
+            Err(error) => panic!("{} failed at step {step}: {error:?}", side.name),
+        };
+        let is_over = came.is_some();
+        if tell.send(came).is_err() || is_over {
+            break;
+        }
+    }
+    // What is not given back is dropped here, so that a side that is to begin anew has rolled back.
+    match side.state {
+        State::Over(raw) => Some(raw),
+        _ => None,
+    }
 }
 
 /// One order of the steps of two sides: `true` is the first side's.
-pub(crate) struct Schedule(Vec<bool>);
+struct Schedule(Vec<bool>);
 
 impl Schedule {
-    /// All of them.
-    pub(crate) fn all() -> Vec<Schedule> {
-        let length = 2 * STEPS;
+    /// All of them, for a first side that ends so.
+    fn all(end: End) -> Vec<Schedule> {
+        let length = end.steps() + STEPS;
         (0..1_u32 << length)
-            .filter(|bits| bits.count_ones() == STEPS)
+            .filter(|bits| bits.count_ones() == end.steps())
             .map(|bits| Schedule((0..length).map(|at| bits >> at & 1 == 1).collect()))
             .collect()
     }
@@ -208,22 +269,66 @@ impl fmt::Display for Schedule {
 
 /// What both sides do alike.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
-    pub(crate) begin: Begin,
-    pub(crate) twin: Twin,
+struct Plan {
+    begin: Begin,
+    twin: Twin,
     /// How the first side ends; the second one commits.
-    pub(crate) end: End,
+    end: End,
+    /// Whether the level has errors that ask for a new beginning.
+    may_restart: bool,
 }
 
-/// Runs one schedule; gives what became of the two.
-pub(crate) async fn run<R: Raw>(
+/// Runs the schedules at each level, with every end and both ways of meeting a twin.
+pub(crate) async fn all<R: Raw>(
+    levels: &[(Begin, bool)],
+    connect: impl AsyncFn() -> (R, i64),
+    onlooker: &mut dyn Onlooker,
+) {
+    let every = if std::env::var_os("SEMEL_LONG").is_some() { 1 } else { EVERY };
+    let (begun, mut number, mut ran) = (Instant::now(), 0, 0);
+    let mut spare = Vec::new();
+    for (plan, schedule) in plans(levels) {
+        number += 1;
+        if number % every != 0 {
+            continue;
+        }
+        let mut sides = Vec::new();
+        while sides.len() < 2 {
+            sides.push(if let Some(side) = spare.pop() { side } else { connect().await });
+        }
+        let key = format!("key-{number}");
+        let came = run(&schedule, plan, &key, sides, &mut spare, onlooker).await;
+        eprintln!("{key} {plan:?} {schedule} {came:?}");
+        check(&came, plan, &onlooker.effects(&key).await, onlooker.kept(&key).await);
+        ran += 1;
+    }
+    eprintln!("{ran} of {number} schedules in {:?}", begun.elapsed());
+}
+
+fn plans(levels: &[(Begin, bool)]) -> Vec<(Plan, Schedule)> {
+    let mut plans = Vec::new();
+    for &(begin, may_restart) in levels {
+        for end in End::ALL {
+            for twin in [Twin::Wait, Twin::Refuse] {
+                let plan = Plan { begin, twin, end, may_restart };
+                plans.extend(Schedule::all(end).into_iter().map(|schedule| (plan, schedule)));
+            }
+        }
+    }
+    plans
+}
+
+/// Runs one schedule; gives what became of the two, and puts back the connections that are left.
+async fn run<R: Raw>(
     schedule: &Schedule,
     plan: Plan,
     key: &str,
-    sides: [(R, i64); 2],
+    sides: Vec<(R, i64)>,
+    spare: &mut Vec<(R, i64)>,
     onlooker: &mut dyn Onlooker,
 ) -> [Came; 2] {
-    let [(first, first_id), (second, second_id)] = sides;
+    let [(first, first_id), (second, second_id)] =
+        <[_; 2]>::try_from(sides).unwrap_or_else(|_| panic!("two sides"));
     let side = |name, raw, end| Side {
         name,
         key: key.to_owned(),
@@ -253,30 +358,35 @@ pub(crate) async fn run<R: Raw>(
         }
         settle(&mut players, onlooker).await;
     }
-    players.map(|player| player.came.expect("it is over"))
+    let [first, second] = players;
+    let ((first, first_raw), (second, second_raw)) = (first.over().await, second.over().await);
+    spare.extend(first_raw.into_iter().chain(second_raw));
+    [first, second]
 }
 
 /// Tells a side to make its next step, and waits until everybody who is at one has made it or is blocked.
-async fn step(players: &mut [Player; 2], at: usize, onlooker: &mut dyn Onlooker) {
+async fn step<R: Raw>(players: &mut [Player<R>; 2], at: usize, onlooker: &mut dyn Onlooker) {
     let player = &mut players[at];
-    let step = player.next;
-    if step == STEPS - 1 && player.end == End::Die {
+    if player.dies_next() {
+        player.is_killed.store(true, Ordering::SeqCst);
         onlooker.kill(player.id).await;
     }
-    player.go.send(step).expect("it plays");
+    if !player.is_busy {
+        player.go.send(player.next).expect("it plays");
+        player.is_busy = true;
+    }
     player.next += 1;
-    player.is_busy = true;
     settle(players, onlooker).await;
 }
 
-async fn settle(players: &mut [Player; 2], onlooker: &mut dyn Onlooker) {
+async fn settle<R: Raw>(players: &mut [Player<R>; 2], onlooker: &mut dyn Onlooker) {
     let begun = Instant::now();
     loop {
         for player in players.iter_mut().filter(|player| player.is_busy) {
-            match player.done.try_recv() {
-                Ok(came) => player.heard(came),
-                Err(mpsc::error::TryRecvError::Empty) => {}
-                Err(mpsc::error::TryRecvError::Disconnected) => panic!("{} broke off", player.name),
+            match tokio::time::timeout(ANSWERED_WITHIN, player.done.recv()).await {
+                Ok(Some(came)) => player.heard(came),
+                Ok(None) => panic!("{} broke off", player.name),
+                Err(_) => {}
             }
         }
         let mut waits = false;
@@ -289,18 +399,11 @@ async fn settle(players: &mut [Player; 2], onlooker: &mut dyn Onlooker) {
             return;
         }
         assert!(begun.elapsed() < DEADLINE, "neither done nor blocked");
-        tokio::task::yield_now().await;
     }
 }
 
 /// What may have become of the two, and what must be in the database then.
-pub(crate) fn check(
-    came: &[Came; 2],
-    plan: Plan,
-    may_restart: bool,
-    effects: &[String],
-    kept: Option<Outcome>,
-) {
+fn check(came: &[Came; 2], plan: Plan, effects: &[String], kept: Option<Outcome>) {
     let committed: Vec<&str> = [("A", &came[0]), ("B", &came[1])]
         .into_iter()
         .filter(|(_, came)| **came == Came::Ran(End::Commit))
@@ -317,7 +420,7 @@ pub(crate) fn check(
                 assert_eq!(Some(bytes.as_slice()), committed.first().map(|name| name.as_bytes()))
             }
             Came::InFlight => assert_eq!(plan.twin, Twin::Refuse, "who waits is never told in flight"),
-            Came::Restart => assert!(may_restart, "no error at this level"),
+            Came::Restart => assert!(plan.may_restart, "no error at this level"),
             Came::Ran(_) => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Every order of the statements of two transactions with one key, on SQLite. Nobody waits here: who meets the lock is
-//! told so at once, and tries again when it is next his turn.
+//! told so at once, and tries again when it is next his turn. The first side commits, rolls back, or dies before any of its
+//! statements: its connection is closed as it is.
 
 use rusqlite::Connection;
 use semel::{Once, Outcome, TransactionError};
@@ -12,7 +13,12 @@ use crate::sqlite::Place;
 enum End {
     Commit,
     Rollback,
-    Die,
+    /// After so many of its steps.
+    Die(u32),
+}
+
+impl End {
+    const ALL: [End; 6] = [End::Commit, End::Rollback, End::Die(1), End::Die(2), End::Die(3), End::Die(4)];
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +41,7 @@ struct Side {
     name: &'static str,
     begin: &'static str,
     end: End,
+    made: u32,
     /// `None` only while a step is made.
     state: Option<State>,
 }
@@ -43,15 +50,25 @@ impl Side {
     fn new(place: &Place, name: &'static str, begin: &'static str, end: End) -> Side {
         let connection = place.connection();
         connection.busy_timeout(std::time::Duration::ZERO).expect("no wait");
-        Side { name, begin, end, state: Some(State::New(connection)) }
+        Side { name, begin, end, made: 0, state: Some(State::New(connection)) }
     }
 
     /// Makes the next step, or stays where it is if another one has the lock.
     fn step(&mut self, key: &str) {
-        let next = match self.state.take().expect("a state") {
+        let state = self.state.take().expect("a state");
+        if self.end == End::Die(self.made) && !matches!(state, State::Over(_)) {
+            drop(state);
+            self.state = Some(State::Over(Came::Ran(self.end)));
+            return;
+        }
+        self.made += 1;
+        let next = match state {
             State::New(connection) => match connection.execute_batch(self.begin) {
                 Ok(()) => State::Begun(connection),
-                Err(_) => State::New(connection),
+                Err(_) => {
+                    self.made -= 1;
+                    State::New(connection)
+                }
             },
             State::Begun(connection) => match once(connection, &operation(key)) {
                 Ok(Once::Run(run)) => State::Running(run),
@@ -73,7 +90,7 @@ impl Side {
                 match self.end {
                     End::Commit => connection.execute_batch("COMMIT").expect("committed"),
                     End::Rollback => connection.execute_batch("ROLLBACK").expect("rolled back"),
-                    End::Die => drop(connection),
+                    End::Die(_) => unreachable!("dead before"),
                 }
                 State::Over(Came::Ran(self.end))
             }
@@ -102,7 +119,7 @@ fn x4_every_order_of_two_transactions() {
     let deferred = "BEGIN; SELECT count(*) FROM effect";
     let mut claimed_first = 0;
     for (begin, may_restart) in [(immediate, false), (deferred, true)] {
-        for end in [End::Commit, End::Rollback, End::Die] {
+        for end in End::ALL {
             for (number, order) in orders().enumerate() {
                 let key = format!("{may_restart}-{end:?}-{number}");
                 let mut sides =
