@@ -36,9 +36,9 @@
 //! 6. **A statement of the caller's that fails** aborts the transaction, as always in PostgreSQL; then the completion
 //!    fails too, and nothing is committed.
 //! 7. **A pooler**: tokio-postgres is asked by statements that carry their types and are not prepared, unless the caller
-//!    prepares them ([`Statements`], which also spares two round trips). Through sqlx they
-//!    are prepared for good only on a connection that has others prepared so; before a pooler in transaction mode make
-//!    every statement of your own `persistent(false)`, and use the connection within transactions only.
+//!    prepares them ([`Statements`], which with tokio-postgres also spares two round trips). Through sqlx they are prepared
+//!    for good only on a connection that has others prepared so; before a pooler in transaction mode make every statement
+//!    of your own `persistent(false)`, and use the connection within transactions only.
 //! 8. **End a transaction that was given back** by `commit` or `rollback`. One of sqlx on a connection that is not a
 //!    pool's is rolled back, when it is dropped, only with the next statement, and holds the key until then.
 
